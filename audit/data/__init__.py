@@ -1,0 +1,1 @@
+"""Data: one file per layout, each giving the same `Data`."""

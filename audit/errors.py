@@ -1,0 +1,27 @@
+"""What can go wrong, as sentences for the person at the keyboard.
+
+Every error a user can cause is an `AuditError`. Its text is one sentence that says what is wrong with what, and what to
+do about it; the command line prints that text and leaves with `exit_code`. Anything else that escapes is our own fault.
+"""
+
+
+class AuditError(Exception):
+    """Something the user can put right."""
+
+    exit_code = 2
+
+
+class UsageError(AuditError):
+    """A flag, a setting or a configuration file that makes no sense."""
+
+
+class ModelError(AuditError):
+    """A model file that cannot be read, converted or trusted."""
+
+
+class DataError(AuditError):
+    """A data folder that cannot be read or does not fit the model."""
+
+
+class BudgetError(AuditError):
+    """The memory budget is too small for even one sample."""

@@ -1,0 +1,1 @@
+"""Models: one file per format, each giving the same `Model`."""

@@ -1,0 +1,57 @@
+"""`Model`: what every loader returns, whatever file it read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+Reference = Callable[[np.ndarray], np.ndarray]
+"""The file's own runtime: raw inputs [n, ...] to the raw output [n, ...] that the file declares, head included."""
+
+HEADS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda f: f,
+    "softmax": lambda f: f.softmax(-1),
+    "log_softmax": lambda f: f.log_softmax(-1),
+    "sigmoid": torch.sigmoid,
+    "sigmoid_pair": lambda f: torch.cat([1 - torch.sigmoid(f), torch.sigmoid(f)], -1),
+}
+"""Final layers that a loader takes off so that the audit sees the scores beneath; each maps scores to the file's output."""
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What the network takes: one tensor, its shape without the batch dimension (None where a size is free)."""
+
+    name: str
+    shape: tuple[int | None, ...] | None  # None: the file does not say (a state_dict)
+    dtype: torch.dtype = torch.float32
+    batch: int | None = None  # a batch size the file insists on; None where any size will do
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network ready to audit.
+
+    `network` maps one tensor [n, *input.shape] to scores [n, C]. It is in eval mode, none of its parameters requires a
+    gradient, every dense layer in it is an `nn.Linear` submodule (used twice: one module called twice), and
+    `copy.deepcopy(network).to(torch.float64)` computes everything in float64.
+    """
+
+    network: nn.Module
+    path: Path
+    format: str  # "onnx", "pt2", "torchscript", "state_dict", "safetensors", "pickle"
+    sha256: str
+    input: InputSpec
+    output: str  # the name of the audited output
+    head: str = "none"  # which of HEADS was taken off
+    opset: int | None = None
+    ops: dict[str, str] = field(default_factory=dict)  # dense submodule → what the file calls it: "gemm", "matmul", …
+    names: dict[str, str] = field(default_factory=dict)  # submodule → a name its user recognises, where they differ
+    notes: tuple[str, ...] = ()  # sentences for the report: a head taken off, a fold found, a batch size rewritten
+    reference: Reference | None = None  # None: there is nothing independent to compare with
+    reference_name: str = ""  # "onnxruntime", "torch.export", …

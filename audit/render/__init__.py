@@ -1,0 +1,1 @@
+"""Renderers: one finished `Report` in, one file out. A renderer never computes."""

@@ -1,0 +1,133 @@
+"""Every knob of an audit: its name, its default and its one-line meaning.
+
+A value is taken from the first place that names it: command-line flag, environment variable `GEN_AUDIT_<NAME>`,
+`gen-audit.toml` (in the data folder, or `--config FILE`), the default here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from audit.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+CONFIG_NAME = "gen-audit.toml"
+ENV_PREFIX = "GEN_AUDIT_"
+
+
+def knob(default: Any, meaning: str, *choices: str) -> Any:
+    """A setting with its default, its meaning and, where they are few, its allowed words."""
+    return field(default=default, metadata={"meaning": meaning, "choices": choices})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All knobs as resolved. The report prints every one of them."""
+
+    # the model
+    arch: str | None = knob(None, "package.module:factory or path/to/file.py:factory that builds the network")
+    trust_pickle: bool = knob(False, "unpickle a whole nn.Module; this can run code hidden in the file")
+    output: str | None = knob(None, "name of the output to audit, where the model has several")
+    input: str | None = knob(None, "name of the input to feed, where the model has several")
+    task: str = knob("auto", "what the model does", "auto", "classification", "binary", "regression")
+    # the data
+    label: str | None = knob(None, "label column of a table (default: label, target, y or class)")
+    test_fraction: float | None = knob(None, "share of a lone split to hold out as test")
+    reshape: str = knob(
+        "auto", "how samples are fitted to the input", "auto", "none", "flatten", "add-channel", "to-nchw", "to-nhwc"
+    )
+    scale: float | None = knob(None, "multiply inputs by this (default: 1/255 for uint8 images, else 1)")
+    mean: tuple[float, ...] | None = knob(None, "subtract this after scaling: one number, or one per channel/feature")
+    std: tuple[float, ...] | None = knob(None, "divide by this after subtracting the mean")
+    resize: tuple[int, ...] | None = knob(None, "height and width that images are resized to")
+    channels: str = knob("auto", "how image files are decoded", "auto", "rgb", "bgr", "gray")
+    dtype: str = knob("auto", "number type fed to the model", "auto", "float16", "float32", "float64", "int32", "int64")
+    classes: tuple[str, ...] | None = knob(None, "class names in the order of the model's outputs")
+    # the audit
+    samples: int | None = knob(4000, "train samples to use, stratified (0: all)")
+    test_samples: int | None = knob(0, "test samples to use, stratified (0: all)")
+    seed: int = knob(0, "seed of every random choice")
+    bootstrap: int = knob(2000, "bootstrap draws behind each interval")
+    memory: str | None = knob(None, "memory budget, such as 2GB (default: a quarter of RAM)")
+    precision: str = knob("float64", "arithmetic of the capture pass", "float64", "float32")
+    device: str = knob("auto", "where to compute", "auto", "cpu", "cuda")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings named in a gen-audit.toml; its tables only group them, so `[data] scale = 1` sets `scale`."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read as TOML ({error}); correct or remove it.") from error
+    flat: dict[str, Any] = {}
+    for key, value in document.items():
+        flat.update(value if isinstance(value, dict) else {key: value})
+    return {_known(key, str(path)): _coerced(key.replace("-", "_"), value, str(path)) for key, value in flat.items()}
+
+
+def read_environment(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """The settings named by GEN_AUDIT_* variables."""
+    named = {key: value for key, value in environ.items() if key.startswith(ENV_PREFIX)}
+    return {
+        _known(key[len(ENV_PREFIX) :].lower(), key): _coerced(key[len(ENV_PREFIX) :].lower(), value, key)
+        for key, value in named.items()
+    }
+
+
+def resolve(flags: Mapping[str, Any], config: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
+    """One `Settings` from flags (None: not given), the environment and a configuration file."""
+    from_file = read_config(config) if config is not None else {}
+    given = {key: _coerced(key, value, f"--{key.replace('_', '-')}") for key, value in flags.items() if value is not None}
+    return Settings(**{**from_file, **read_environment(environ), **given})
+
+
+def _known(key: str, where: str) -> str:
+    name = key.replace("-", "_")
+    names = [knob.name for knob in fields(Settings)]
+    if name in names:
+        return name
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
+    raise UsageError(f"{where}: there is no setting {key!r}; the nearest one is {near!r}.")
+
+
+def _coerced(name: str, value: Any, where: str) -> Any:
+    """`value` in the type of the setting `name`, or a sentence that says what is wrong with it."""
+    knob = next(knob for knob in fields(Settings) if knob.name == name)
+    kind = str(get_type_hints(Settings)[name]).replace(" | None", "")
+    try:
+        coerced = _convert(kind, value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{where}: {value!r} does not fit the setting {name!r} ({knob.metadata['meaning']}).") from error
+    choices = knob.metadata["choices"]
+    if choices and coerced not in choices:
+        raise UsageError(f"{where}: {value!r} is not one of {', '.join(choices)}.")
+    return coerced
+
+
+def _convert(kind: str, value: Any) -> Any:
+    if kind.startswith("tuple"):
+        parts = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
+        element = float if "float" in kind else int if "int" in kind else str
+        return tuple(element(part.strip() if isinstance(part, str) else part) for part in parts)
+    if "bool" in kind:
+        return _boolean(value)
+    return (float if "float" in kind else int if "int" in kind else str)(value)
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if str(value).lower() not in words:
+        raise ValueError(value)
+    return words[str(value).lower()]
