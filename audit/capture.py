@@ -1,0 +1,197 @@
+"""The one pass: forward once, backward once per score, for all dense layers at once.
+
+z = W x + b is linear in W, so x and J = ∂f/∂z hold everything that a measure can ask about W; no gradient with respect
+to a weight is ever formed. Samples of a batch do not mix (checked before), so the backward pass of Σ_i f_ic gives
+∂f_ic/∂z_i of every sample i at once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from audit.layers import DenseLayer, hooked, scores
+from audit.loss import Loss
+from audit.record import LayerRecord, Record
+
+BATCHABLE = (nn.Linear, nn.ReLU, nn.Tanh, nn.GELU, nn.Sigmoid, nn.Dropout, nn.Flatten, nn.Identity, nn.Softplus)
+
+
+@dataclass(frozen=True)
+class Capture:
+    """How to run a network over samples: built once, then called on each split."""
+
+    network: nn.Module
+    layers: Sequence[DenseLayer]
+    loss: Loss
+    chunk: int  # samples at once
+    fixed_batch: int | None = None  # a batch size the network insists on
+
+    def forward(self, x: Tensor, y: Tensor) -> Iterator[Record]:
+        """Scores, losses and layer inputs, without any backward pass."""
+        for start, rows, xs, ys in self._chunks(x, y):
+            with torch.no_grad():
+                f, xs_zs, _ = self._run(xs)
+            yield self._record(start, rows, f, ys, xs_zs, jacobians=None)
+
+    def full(self, x: Tensor, y: Tensor) -> Iterator[Record]:
+        """The whole record. Its curvature products need the autograd graph, which lives until the next record."""
+        for start, rows, xs, ys in self._chunks(x, y):
+            with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no second derivative
+                f, xs_zs, leaf = self._run(xs, needs_input=self._input_jacobian_needs_backward(xs))
+                yield self._record(start, rows, f, ys, xs_zs, self._jacobians(f, xs_zs, leaf))
+
+    def _chunks(self, x: Tensor, y: Tensor) -> Iterator[tuple[int, int, Tensor, Tensor]]:
+        """(start, rows that count, x, y). A network with a fixed batch is fed its last chunk filled up with repeats."""
+        size = self.fixed_batch or self.chunk
+        for start in range(0, len(x), size):
+            rows = min(size, len(x) - start)
+            index = torch.arange(start, start + (self.fixed_batch or rows)) % len(x)
+            index[rows:] = start
+            yield start, rows, self._ready(x[index]), y[index].to(self._device)
+
+    def _ready(self, x: Tensor) -> Tensor:
+        weight = next(self.network.parameters())
+        return x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.network.parameters()).device
+
+    def _run(self, x: Tensor, needs_input: bool = False) -> tuple[Tensor, _Calls, Tensor | None]:
+        """f, the (x, z) of each call of each layer, and the input as a leaf where its gradient is wanted."""
+        calls: _Calls = defaultdict(list)
+        leaf = x.clone().requires_grad_() if needs_input else None
+
+        def keep(name: str) -> Callable[..., Tensor]:
+            def hook(_module: nn.Module, inputs: tuple[Tensor, ...], z: Tensor) -> Tensor:
+                if torch.is_grad_enabled() and not z.requires_grad:
+                    z = z.detach().requires_grad_()
+                calls[name].append((inputs[0].detach(), z))
+                return z.clone() if self._inplace else z  # what follows must not overwrite z
+
+            return hook
+
+        with hooked(self.network, {layer.module: keep(layer.name) for layer in self.layers}):
+            return scores(self.network, x if leaf is None else leaf), calls, leaf
+
+    @property
+    def _inplace(self) -> bool:
+        return any(getattr(module, "inplace", False) for module in self.network.modules())
+
+    def _input_jacobian_needs_backward(self, x: Tensor) -> bool:
+        """Not where a dense layer alone is fed by the input: there ∂f/∂input = J W. Never for integer inputs."""
+        return x.is_floating_point() and not any(layer.fed_by_input and layer.cut_point for layer in self.layers)
+
+    def _jacobians(self, f: Tensor, calls: _Calls, leaf: Tensor | None) -> _Jacobians:
+        """∂f/∂z of every call [n, C, ...raw shape], and ∂f/∂input or None."""
+        targets = [z for layer in self.layers for _, z in calls[layer.name]] + ([] if leaf is None else [leaf])
+        columns = self._backward_all(f, targets)
+        pieces = iter(columns)
+        by_layer = {layer.name: [next(pieces) for _ in calls[layer.name]] for layer in self.layers}
+        return _Jacobians(by_layer, next(pieces, None))
+
+    def _backward_all(self, f: Tensor, targets: list[Tensor]) -> list[Tensor]:
+        """[C, *shape] for each target: side by side where every layer allows it, else one score after the other."""
+        C = f.shape[1]
+        if all(isinstance(module, BATCHABLE) for module in self.network.modules() if not list(module.children())):
+            units = torch.eye(C, dtype=f.dtype, device=f.device)[:, None, :].expand(C, *f.shape)
+            return list(torch.autograd.grad(f, targets, units, is_grads_batched=True, retain_graph=True))
+        rows = [torch.autograd.grad(f[:, c].sum(), targets, retain_graph=True, materialize_grads=True) for c in range(C)]
+        return [torch.stack(column) for column in zip(*rows, strict=True)]
+
+    def _record(
+        self, start: int, rows: int, f_raw: Tensor, y: Tensor, calls: _Calls, jacobians: _Jacobians | None
+    ) -> Record:
+        f = f_raw.detach().double()[:rows]
+        y = y[:rows]
+        gradient = self.loss.gradient(f, y)
+        layers = {
+            layer.name: self._layer_record(layer, rows, f_raw, gradient, calls[layer.name], jacobians)
+            for layer in self.layers
+        }
+        return Record(
+            start=start,
+            f=f,
+            y=y,
+            loss=self.loss.value(f, y),
+            gradient=gradient,
+            layers=layers,
+            input_jacobian=None if jacobians is None else self._input_jacobian(rows, layers, jacobians),
+            loss_function=self.loss,
+        )
+
+    def _layer_record(
+        self,
+        layer: DenseLayer,
+        rows: int,
+        f_raw: Tensor,
+        gradient: Tensor,
+        calls: list[tuple[Tensor, Tensor]],
+        jacobians: _Jacobians | None,
+    ) -> LayerRecord:
+        n, C = f_raw.shape
+        x = torch.cat([layer.arrange(x, n) for x, _ in calls], 1)[:rows]
+        z = torch.cat([layer.arrange(z.detach(), n) for _, z in calls], 1)[:rows]
+        if jacobians is None:
+            empty = z.new_empty(rows, 0, *z.shape[1:])
+            return LayerRecord(layer, x, z, empty, z.new_empty(0, *z.shape[1:], dtype=torch.float64), None)
+        pieces = [torch.stack([layer.arrange(row, n) for row in J], 1) for J in jacobians.by_layer[layer.name]]
+        J = torch.cat(pieces, 2)[:rows]  # [n, C, T, out]
+        delta = torch.einsum("ncto,nc->nto", J.double(), gradient)
+        residual = _residual_times(layer, f_raw, gradient, [z for _, z in calls])
+        return LayerRecord(layer, x, z, J, delta, residual)
+
+    def _input_jacobian(
+        self, rows: int, layers: dict[str, LayerRecord], jacobians: _Jacobians
+    ) -> Callable[[], Tensor] | None:
+        if jacobians.by_input is not None:
+            raw = jacobians.by_input.transpose(0, 1)[:rows]
+            return lambda: raw.flatten(2)
+        for record in layers.values():
+            if record.layer.fed_by_input and record.layer.cut_point:
+                J, W = record.J, record.layer.weight(self.network)
+                return lambda: (J @ W).flatten(2)  # [n, C, T, out] [out, in] → [n, C, T·in]
+        return None
+
+
+_Calls = dict[str, list[tuple[Tensor, Tensor]]]
+
+
+@dataclass(frozen=True)
+class _Jacobians:
+    by_layer: dict[str, list[Tensor]]  # per call [C, *raw shape of z]
+    by_input: Tensor | None  # [C, n, ...]
+
+
+def _residual_times(
+    layer: DenseLayer, f_raw: Tensor, gradient: Tensor, zs: list[Tensor]
+) -> Callable[[Tensor], Tensor] | None:
+    """V → R V, R = Σ_c (∂l/∂f_c) ∂²f_c/∂z², by double backward; None where R vanishes on these samples.
+
+    With the weights of the sum held fixed, a = Σ_c g_c ∂f_c/∂z, and R V is the derivative of a·V. Where the network
+    after z is piecewise linear, a does not depend on z and autograd finds nothing to differentiate, or zeros.
+    """
+    n, rows = len(f_raw), len(gradient)
+    g = torch.zeros_like(f_raw)
+    g[:rows] = gradient.to(f_raw.dtype)
+    a = torch.autograd.grad((f_raw * g).sum(), zs, create_graph=True, materialize_grads=True)
+    if not any(part.requires_grad for part in a):
+        return None
+
+    def times(V: Tensor) -> Tensor:
+        full = V.new_zeros(n, *V.shape[1:], dtype=f_raw.dtype)
+        full[:rows] = V.to(f_raw.dtype)
+        arranged = torch.cat([layer.arrange(part, n) for part in a], 1)
+        pulled = torch.autograd.grad((arranged * full).sum(), zs, retain_graph=True, materialize_grads=True)
+        return torch.cat([layer.arrange(part, n) for part in pulled], 1)[:rows]
+
+    generator = torch.Generator().manual_seed(0)
+    shape = (rows, layer.tokens, layer.out_features)
+    direction = torch.randn(shape, generator=generator, dtype=torch.float64).to(f_raw.device)
+    return times if times(direction).abs().max() > 0 else None

@@ -1,0 +1,104 @@
+"""The three losses of an audit: value, gradient and curvature in the scores f, written so that nothing cancels.
+
+A confident sample has p_y = 1 − 1e-20: computing `p_y − 1` in any precision gives 0 and loses the sample. Every formula
+here is therefore written in the small quantities themselves. All take f [n, C] in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """−ln p_y in nats, over C ≥ 2 scores. y [n] int64."""
+
+    name = "cross_entropy"
+
+    def value(self, f: Tensor, y: Tensor) -> Tensor:
+        """ln(1 + exp(LSE_{c≠y}(f_c − f_y))) [n]."""
+        others = (f - f.gather(1, y[:, None])).scatter(1, y[:, None], -torch.inf)
+        return F.softplus(others.logsumexp(1), threshold=50)
+
+    def gradient(self, f: Tensor, y: Tensor) -> Tensor:
+        """∂l/∂f_c = p_c for c ≠ y, and −Σ_{c≠y} p_c for c = y  [n, C]."""
+        p_others = f.softmax(1).scatter(1, y[:, None], 0.0)
+        return p_others.scatter(1, y[:, None], -p_others.sum(1, keepdim=True))
+
+    def curvature_times(self, f: Tensor, v: Tensor) -> Tensor:
+        """Λ v with Λ = diag p − p pᵀ; v [n, C, ...] → [n, C, ...].
+
+        Row c is p_c Σ_k p_k (v_c − v_k): for the row of a class with p ≈ 1 the plain form p_c v_c − p_c Σ p_k v_k
+        subtracts two equal numbers, so that row is taken as minus the sum of the others (the columns of Λ sum to 0).
+        """
+        p = f.softmax(1).reshape(*f.shape, *[1] * (v.dim() - 2))
+        top = p.argmax(1, keepdim=True)
+        reference = v.gather(1, top.expand(-1, 1, *v.shape[2:]))
+        shifted = v - reference  # Λ ignores a constant added to v; now the top entry is exactly 0
+        product = p * (shifted - (p * shifted).sum(1, keepdim=True))
+        rest = product.scatter(1, top.expand_as(reference), 0.0)
+        return product.scatter(1, top.expand_as(reference), -rest.sum(1, keepdim=True))
+
+    def correct(self, f: Tensor, y: Tensor) -> Tensor:
+        """Whether the largest score is the label's [n]."""
+        return f.argmax(1) == y
+
+
+@dataclass(frozen=True)
+class BinaryCrossEntropy:
+    """−ln p(y) of one score, p(1) = 1/(1 + e^−f). y [n] int64 in {0, 1}."""
+
+    name = "bce"
+
+    def value(self, f: Tensor, y: Tensor) -> Tensor:
+        """ln(1 + e^{−s f}), s = ±1  [n]."""
+        return F.softplus(-self._sign(y) * f[:, 0], threshold=50)
+
+    def gradient(self, f: Tensor, y: Tensor) -> Tensor:
+        """−s σ(−s f)  [n, 1]."""
+        s = self._sign(y)
+        return (-s * torch.sigmoid(-s * f[:, 0]))[:, None]
+
+    def curvature_times(self, f: Tensor, v: Tensor) -> Tensor:
+        """Λ v with Λ = σ(f) σ(−f)."""
+        return (torch.sigmoid(f) * torch.sigmoid(-f)).reshape(len(f), 1, *[1] * (v.dim() - 2)) * v
+
+    def correct(self, f: Tensor, y: Tensor) -> Tensor:
+        """Whether the score is on the label's side of 0 (a score of exactly 0 counts as class 1)  [n]."""
+        return (f[:, 0] >= 0) == (y == 1)
+
+    @staticmethod
+    def _sign(y: Tensor) -> Tensor:
+        return 2.0 * y.to(torch.float64) - 1.0
+
+
+@dataclass(frozen=True)
+class SquaredError:
+    """½ ‖f − y‖², summed over the outputs. y [n, C] float64."""
+
+    name = "mse"
+
+    def value(self, f: Tensor, y: Tensor) -> Tensor:
+        """½ ‖f − y‖²  [n]."""
+        return (f - y).square().sum(1) / 2
+
+    def gradient(self, f: Tensor, y: Tensor) -> Tensor:
+        """The residual f − y  [n, C]."""
+        return f - y
+
+    def curvature_times(self, f: Tensor, v: Tensor) -> Tensor:
+        """Λ = identity."""
+        return v
+
+
+Loss = CrossEntropy | BinaryCrossEntropy | SquaredError
+
+LOSS_OF_TASK: dict[str, Loss] = {
+    "classification": CrossEntropy(),
+    "binary": BinaryCrossEntropy(),
+    "regression": SquaredError(),
+}

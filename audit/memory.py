@@ -1,0 +1,81 @@
+"""The memory budget: how much there is, and how many samples may be on the table at once."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import torch
+from torch import Tensor, nn
+
+from audit.errors import BudgetError, UsageError
+from audit.layers import DenseLayer
+
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+COMFORTABLE = 64 << 20  # bytes of Jacobians per chunk beyond which a CPU only waits for memory
+OVERHEAD = 2.0  # temporaries of autograd and of the measures, over what the estimate counts
+
+
+def budget_bytes(memory: str | None) -> int:
+    """Bytes of "512MB", "2G", "1.5 GiB"; a quarter of this machine's memory where nothing is said."""
+    if memory is None:
+        return _machine_bytes() // 4
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?\s*", memory.upper())
+    if match is None or float(match[1]) == 0:
+        raise UsageError(f"--memory: {memory!r} is not an amount of memory; write it like 512MB or 2GB.")
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+def _machine_bytes() -> int:
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 8 << 30  # Windows has no sysconf; a small machine is the safe guess
+
+
+@torch.no_grad()
+def bytes_per_sample(network: nn.Module, example: Tensor, layers: tuple[DenseLayer, ...], outputs: int) -> int:
+    """Upper estimate of what one sample needs in a forward and `outputs` backward passes.
+
+    Activations once, their gradients once per output (backwards may run side by side), and for each dense layer its
+    input, its answer and its Jacobian.
+    """
+    counted: list[int] = [example.numel()]
+    handles = [
+        module.register_forward_hook(lambda _m, _i, output: counted.append(_numbers(output)))
+        for module in network.modules()
+        if not any(True for _ in module.children())
+    ]
+    try:
+        network(example)
+    finally:
+        for handle in handles:
+            handle.remove()
+    activations = sum(counted) / len(example)
+    dense = sum(layer.tokens * (layer.in_features + (outputs + 3) * layer.out_features) for layer in layers)
+    size = torch.finfo(next(network.parameters()).dtype).bits // 8
+    return int(OVERHEAD * size * (activations * (1 + outputs) + dense))
+
+
+def chunk_size(per_sample: int, budget: int, standing: int) -> int:
+    """Samples per chunk: as many as fit into the budget beside what stands in memory anyway, but no more than help."""
+    room = budget - standing
+    if room < per_sample:
+        raise BudgetError(
+            f"The memory budget of {_readable(budget)} is too small: the model and the data take {_readable(standing)} "
+            f"and one sample {_readable(per_sample)} more; raise --memory or lower --samples."
+        )
+    return max(1, min(room // per_sample, max(8, COMFORTABLE // per_sample), 1000))
+
+
+def _numbers(output: object) -> int:
+    if isinstance(output, Tensor):
+        return output.numel()
+    return sum(_numbers(part) for part in output) if isinstance(output, (tuple, list)) else 0
+
+
+def _readable(size: int) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1024 or unit == "GB":
+            return f"{size:.3g} {unit}"
+        size //= 1024
+    raise AssertionError

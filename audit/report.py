@@ -1,0 +1,236 @@
+"""`Report`: everything an audit found, as plain values. Its JSON is the contract behind every other format.
+
+The field names are public: they may be added to, never renamed. A number that does not exist is null, and `skipped`
+beside it says why; NaN and Infinity never leave this room.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from audit.errors import UsageError
+
+SCHEMA = "gen-audit/1"
+Interval = tuple[float, float] | None
+
+
+def says(description: str, **default: Any) -> Any:
+    """A field with the sentence that the JSON Schema prints for it."""
+    return field(metadata={"description": description}, **default)
+
+
+@dataclass(frozen=True)
+class Tool:
+    """What made the report."""
+
+    name: str
+    version: str
+    python: str
+    torch: str
+    onnxruntime: str
+    platform: str
+
+
+@dataclass(frozen=True)
+class ParityReport:
+    """How well the converted network agrees with the file's own runtime, on real samples."""
+
+    against: str
+    samples: int
+    batch_sizes: list[int]
+    max_abs_diff: float
+    tolerance: float = says("largest difference that would have been let through; beyond it the audit stops")
+
+
+@dataclass(frozen=True)
+class InputReport:
+    """What the network takes."""
+
+    name: str
+    shape: list[int] = says("shape of one sample as it was fed")
+    dtype: str
+    batch: int | None = says("a batch size the file insists on", default=None)
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """The audited model."""
+
+    path: str
+    format: str
+    sha256: str
+    parameters: int
+    task: str = says("classification, binary or regression")
+    loss: str = says("cross_entropy (nats), bce, or mse (half the squared error, summed over outputs)")
+    output: str = says("logits, or scores for regression: what every measure is about")
+    output_name: str
+    outputs: int
+    head: str = says("the final layer that was taken off to reach the logits: none, softmax, log_softmax, sigmoid, …")
+    input: InputReport
+    opset: int | None
+    parity: ParityReport | None = says("null where the file has no runtime of its own to compare with")
+    notes: list[str] = says("what was done to the model on the way in")
+
+
+@dataclass(frozen=True)
+class SplitReport:
+    """One split as used."""
+
+    samples: int = says("samples used")
+    total: int = says("samples in the folder")
+    class_counts: dict[str, int] | None = says("samples used per class; null for regression")
+
+
+@dataclass(frozen=True)
+class DataReport:
+    """The data the model was judged on."""
+
+    path: str
+    layout: str
+    sha256: str
+    classes: int | None
+    class_names: list[str] | None
+    train: SplitReport
+    test: SplitReport
+    split_is_ours: bool = says("true where gen-audit made the split: the gap is then no evidence about the release")
+    notes: list[str] = says("how the inputs were read and fitted to the model")
+
+
+@dataclass(frozen=True)
+class ClassGap:
+    """One class in the gap."""
+
+    name: str
+    train_samples: int
+    test_samples: int
+    train_error: float | None
+    test_error: float | None
+    train_loss: float | None
+    test_loss: float | None
+    loss_gap: float | None
+    loss_gap_ci95: Interval
+    skipped: str | None = says("why this class has no gap", default=None)
+
+
+@dataclass(frozen=True)
+class GapReport:
+    """The observed generalization gap: test minus train. Intervals are 95 % bootstrap intervals over samples."""
+
+    train_loss: float
+    train_loss_ci95: Interval
+    test_loss: float
+    test_loss_ci95: Interval
+    loss_gap: float
+    loss_gap_ci95: Interval
+    train_error: float | None = says("share of wrong answers; null for regression")
+    train_error_ci95: Interval = says("a Wilson interval where no or every answer is wrong: a bootstrap is blind there")
+    test_error: float | None
+    test_error_ci95: Interval
+    error_gap: float | None
+    error_gap_ci95: Interval
+    train_accuracy: float | None
+    test_accuracy: float | None
+    train_rmse: float | None = says("root mean squared error over samples and outputs; regression only", default=None)
+    test_rmse: float | None = None
+    train_r2: float | None = says("share of variance explained, averaged over outputs; regression only", default=None)
+    test_r2: float | None = None
+    bootstrap: int = says("draws behind each interval", default=0)
+    per_class: list[ClassGap] = field(default_factory=list)
+    skipped: str | None = says("why some numbers above are null", default=None)
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One dense layer."""
+
+    name: str
+    op: str
+    in_features: int
+    out_features: int
+    bias: bool
+    tokens: int = says("vectors per sample that the layer is applied to")
+    calls: int = says("how often one forward pass uses it; more than 1: the weights are shared between uses")
+    tied_with: list[str] = says("other layers that hold the very same weights")
+    cut_point: bool = says("whether everything on the way to the output runs through it")
+    fed_by_input: bool = says("whether its input is the model's input")
+    curvature: str = says("exact; gauss-newton where the network allows no second derivative")
+    tail: str = says("piecewise-linear or curved: the network after this layer, as seen on the samples")
+    samples: int = says("train samples captured")
+
+
+@dataclass(frozen=True)
+class PassedByReport:
+    """A layer with weights that was not measured, and why."""
+
+    name: str
+    op: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence for the reader, with what it rests on."""
+
+    id: str
+    level: str = says("good, note, watch or concern")
+    title: str
+    explanation: str
+    evidence: dict[str, Any]
+    advice: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """An audit, complete."""
+
+    schema: str
+    created: str
+    tool: Tool
+    command: str
+    settings: dict[str, Any]
+    model: ModelReport
+    data: DataReport
+    gap: GapReport
+    layers: list[LayerReport]
+    passed_by: list[PassedByReport]
+    warnings: list[str] = says("what a reader must know before any number")
+    findings: list[Finding]
+    timings: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain nested values, as in the JSON."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """The contract: stable key order, numbers in full, no NaN."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, name: str = "report.json") -> Report:
+        """A report read back, or a sentence that says what is wrong with it."""
+        from pydantic import TypeAdapter, ValidationError
+
+        try:
+            return TypeAdapter(cls).validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the file"
+            raise UsageError(
+                f"{name}: is not a {SCHEMA} report ({where}: {first['msg']}); make it anew with `gen-audit report`."
+            ) from error
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of the report."""
+    from pydantic import TypeAdapter
+
+    schema = TypeAdapter(Report).json_schema()
+    schema["properties"]["schema"] = {"const": SCHEMA}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"https://gen-audit.dev/schema/{SCHEMA.replace('/', '-')}.json",
+        **schema,
+    }
