@@ -1,0 +1,44 @@
+# Two commands matter: `make demo` audits the bundled model and `make test` checks everything.
+# Each does all of its own set-up in .venv; only Python 3.10 or newer and make are needed.
+
+PYTHON ?= python3
+VENV ?= .venv
+OUT ?= out/demo
+WORKERS ?= 2
+
+BIN := $(VENV)/bin
+# Older pips hand PIP_CONSTRAINT on to the isolated build, newer ones PIP_BUILD_CONSTRAINT: with both, hatchling is pinned.
+PINNED := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1
+INSTALL := $(PINNED) $(BIN)/python -m pip install --quiet --quiet
+
+.PHONY: demo test test-slow lint clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.installed
+	$(BIN)/gen-audit report samples/healthy.onnx samples/mnist -o $(OUT)
+	@echo "The report is in $(OUT): open $(OUT)/report.html"
+
+test: lint
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+clean:
+	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("gen-audit needs Python 3.10 or newer; name one, as in: make PYTHON=python3.12" if sys.version_info < (3, 10) else 0)'
+	@echo "Setting up $(VENV); the first time, this downloads a few hundred megabytes."
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(INSTALL) --editable '.[dev]'
+	@touch $@
