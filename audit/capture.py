@@ -18,6 +18,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from audit.layers import DenseLayer, hooked, scores
 from audit.loss import Loss
 from audit.record import LayerRecord, Record
+from audit.residual import Calls as _Calls
+from audit.residual import Residuals, find_residuals
 
 BATCHABLE = (nn.Linear, nn.ReLU, nn.Tanh, nn.GELU, nn.Sigmoid, nn.Dropout, nn.Flatten, nn.Identity, nn.Softplus)
 
@@ -37,14 +39,16 @@ class Capture:
         for start, rows, xs, ys in self._chunks(x, y):
             with torch.no_grad():
                 f, xs_zs, _ = self._run(xs)
-            yield self._record(start, rows, f, ys, xs_zs, jacobians=None)
+                record = self._record(start, rows, f, ys, xs_zs, jacobians=None)
+            yield record
 
     def full(self, x: Tensor, y: Tensor) -> Iterator[Record]:
         """The whole record. Its curvature products need the autograd graph, which lives until the next record."""
         for start, rows, xs, ys in self._chunks(x, y):
             with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no second derivative
                 f, xs_zs, leaf = self._run(xs, needs_input=self._input_jacobian_needs_backward(xs))
-                yield self._record(start, rows, f, ys, xs_zs, self._jacobians(f, xs_zs, leaf))
+                record = self._record(start, rows, f, ys, xs_zs, self._jacobians(f, xs_zs, leaf))
+            yield record
 
     def _chunks(self, x: Tensor, y: Tensor) -> Iterator[tuple[int, int, Tensor, Tensor]]:
         """(start, rows that count, x, y). A network with a fixed batch is fed its last chunk filled up with repeats."""
@@ -108,13 +112,16 @@ class Capture:
     def _record(
         self, start: int, rows: int, f_raw: Tensor, y: Tensor, calls: _Calls, jacobians: _Jacobians | None
     ) -> Record:
-        f = f_raw.detach().double()[:rows]
-        y = y[:rows]
+        f, y = f_raw.detach().double()[:rows], y[:rows]
         gradient = self.loss.gradient(f, y)
-        layers = {
-            layer.name: self._layer_record(layer, rows, f_raw, gradient, calls[layer.name], jacobians)
-            for layer in self.layers
-        }
+        if jacobians is None:
+            layers = {layer.name: _forward_record(layer, rows, len(f_raw), calls[layer.name]) for layer in self.layers}
+        else:
+            residuals = find_residuals(self.layers, f_raw, gradient, calls)
+            layers = {
+                layer.name: _full_record(layer, f_raw, gradient, calls[layer.name], jacobians, residuals)
+                for layer in self.layers
+            }
         return Record(
             start=start,
             f=f,
@@ -125,27 +132,6 @@ class Capture:
             input_jacobian=None if jacobians is None else self._input_jacobian(rows, layers, jacobians),
             loss_function=self.loss,
         )
-
-    def _layer_record(
-        self,
-        layer: DenseLayer,
-        rows: int,
-        f_raw: Tensor,
-        gradient: Tensor,
-        calls: list[tuple[Tensor, Tensor]],
-        jacobians: _Jacobians | None,
-    ) -> LayerRecord:
-        n, C = f_raw.shape
-        x = torch.cat([layer.arrange(x, n) for x, _ in calls], 1)[:rows]
-        z = torch.cat([layer.arrange(z.detach(), n) for _, z in calls], 1)[:rows]
-        if jacobians is None:
-            empty = z.new_empty(rows, 0, *z.shape[1:])
-            return LayerRecord(layer, x, z, empty, z.new_empty(0, *z.shape[1:], dtype=torch.float64), None)
-        pieces = [torch.stack([layer.arrange(row, n) for row in J], 1) for J in jacobians.by_layer[layer.name]]
-        J = torch.cat(pieces, 2)[:rows]  # [n, C, T, out]
-        delta = torch.einsum("ncto,nc->nto", J.double(), gradient)
-        residual = _residual_times(layer, f_raw, gradient, [z for _, z in calls])
-        return LayerRecord(layer, x, z, J, delta, residual)
 
     def _input_jacobian(
         self, rows: int, layers: dict[str, LayerRecord], jacobians: _Jacobians
@@ -160,38 +146,31 @@ class Capture:
         return None
 
 
-_Calls = dict[str, list[tuple[Tensor, Tensor]]]
-
-
 @dataclass(frozen=True)
 class _Jacobians:
     by_layer: dict[str, list[Tensor]]  # per call [C, *raw shape of z]
     by_input: Tensor | None  # [C, n, ...]
 
 
-def _residual_times(
-    layer: DenseLayer, f_raw: Tensor, gradient: Tensor, zs: list[Tensor]
-) -> Callable[[Tensor], Tensor] | None:
-    """V → R V, R = Σ_c (∂l/∂f_c) ∂²f_c/∂z², by double backward; None where R vanishes on these samples.
+def _forward_record(layer: DenseLayer, rows: int, n: int, calls: list[tuple[Tensor, Tensor]]) -> LayerRecord:
+    x = torch.cat([layer.arrange(x, n) for x, _ in calls], 1)[:rows]
+    z = torch.cat([layer.arrange(z, n) for _, z in calls], 1)[:rows]
+    nothing = z.new_empty(rows, 0, *z.shape[1:])
+    return LayerRecord(layer, x, z, nothing, nothing[:, 0:0].flatten(1, 2).double(), "exact", None)
 
-    With the weights of the sum held fixed, a = Σ_c g_c ∂f_c/∂z, and R V is the derivative of a·V. Where the network
-    after z is piecewise linear, a does not depend on z and autograd finds nothing to differentiate, or zeros.
-    """
+
+def _full_record(
+    layer: DenseLayer,
+    f_raw: Tensor,
+    gradient: Tensor,
+    calls: list[tuple[Tensor, Tensor]],
+    jacobians: _Jacobians,
+    residuals: Residuals,
+) -> LayerRecord:
     n, rows = len(f_raw), len(gradient)
-    g = torch.zeros_like(f_raw)
-    g[:rows] = gradient.to(f_raw.dtype)
-    a = torch.autograd.grad((f_raw * g).sum(), zs, create_graph=True, materialize_grads=True)
-    if not any(part.requires_grad for part in a):
-        return None
-
-    def times(V: Tensor) -> Tensor:
-        full = V.new_zeros(n, *V.shape[1:], dtype=f_raw.dtype)
-        full[:rows] = V.to(f_raw.dtype)
-        arranged = torch.cat([layer.arrange(part, n) for part in a], 1)
-        pulled = torch.autograd.grad((arranged * full).sum(), zs, retain_graph=True, materialize_grads=True)
-        return torch.cat([layer.arrange(part, n) for part in pulled], 1)[:rows]
-
-    generator = torch.Generator().manual_seed(0)
-    shape = (rows, layer.tokens, layer.out_features)
-    direction = torch.randn(shape, generator=generator, dtype=torch.float64).to(f_raw.device)
-    return times if times(direction).abs().max() > 0 else None
+    x = torch.cat([layer.arrange(x, n) for x, _ in calls], 1)[:rows]
+    z = torch.cat([layer.arrange(z.detach(), n) for _, z in calls], 1)[:rows]
+    pieces = [torch.stack([layer.arrange(row, n) for row in J], 1) for J in jacobians.by_layer[layer.name]]
+    J = torch.cat(pieces, 2)[:rows]  # [n, C, T, out]
+    delta = torch.einsum("ncto,nc->nto", J.double(), gradient)
+    return LayerRecord(layer, x, z, J, delta, residuals.kind, residuals.by_layer.get(layer.name))

@@ -43,6 +43,11 @@ class CrossEntropy:
         rest = product.scatter(1, top.expand_as(reference), 0.0)
         return product.scatter(1, top.expand_as(reference), -rest.sum(1, keepdim=True))
 
+    def curvature_root_times(self, f: Tensor, v: Tensor) -> Tensor:
+        """L v with Lᵀ L = Λ: row c is √p_c (v_c − Σ_k p_k v_k); v [n, C, ...] → [n, C, ...]."""
+        p = f.softmax(1).reshape(*f.shape, *[1] * (v.dim() - 2))
+        return p.sqrt() * (v - (p * v).sum(1, keepdim=True))
+
     def correct(self, f: Tensor, y: Tensor) -> Tensor:
         """Whether the largest score is the label's [n]."""
         return f.argmax(1) == y
@@ -66,6 +71,10 @@ class BinaryCrossEntropy:
     def curvature_times(self, f: Tensor, v: Tensor) -> Tensor:
         """Λ v with Λ = σ(f) σ(−f)."""
         return (torch.sigmoid(f) * torch.sigmoid(-f)).reshape(len(f), 1, *[1] * (v.dim() - 2)) * v
+
+    def curvature_root_times(self, f: Tensor, v: Tensor) -> Tensor:
+        """√Λ v."""
+        return (torch.sigmoid(f) * torch.sigmoid(-f)).sqrt().reshape(len(f), 1, *[1] * (v.dim() - 2)) * v
 
     def correct(self, f: Tensor, y: Tensor) -> Tensor:
         """Whether the score is on the label's side of 0 (a score of exactly 0 counts as class 1)  [n]."""
@@ -92,6 +101,10 @@ class SquaredError:
 
     def curvature_times(self, f: Tensor, v: Tensor) -> Tensor:
         """Λ = identity."""
+        return v
+
+    def curvature_root_times(self, f: Tensor, v: Tensor) -> Tensor:
+        """√Λ = identity."""
         return v
 
 

@@ -24,11 +24,21 @@ class LayerRecord:
     layer: DenseLayer
     x: Tensor  # [n, T, in]       what the layer was given
     z: Tensor  # [n, T, out]      what it answered
-    J: Tensor  # [n, C, T, out]   ∂f/∂z; empty (C = 0) where only a forward pass was asked for
+    J: Tensor  # [n, C, T, out]   ∂f/∂z; C = 0 where only a forward pass was asked for
     delta: Tensor  # [n, T, out]  ∂l/∂z = Jᵀ ∂l/∂f, float64
+    curvature: str  # "exact", or "gauss-newton" where the network after z has no second derivative to be had
     residual_times: Callable[[Tensor], Tensor] | None
     """V [n, T, out] → R V with R = Σ_c (∂l/∂f_c) ∂²f_c/∂z², the curvature that Gauss–Newton leaves out; None where the
-    network after z is piecewise linear, so that R = 0."""
+    network after z is piecewise linear on these samples, so that R = 0."""
+
+    def residual(self) -> Tensor | None:
+        """R itself [n, T·out, T·out], one column after the other."""
+        if self.residual_times is None:
+            return None
+        n, T, out = self.z.shape
+        units = torch.eye(T * out, dtype=torch.float64, device=self.z.device)
+        columns = [self.residual_times(unit.reshape(T, out).expand(n, T, out)) for unit in units]
+        return torch.stack([column.reshape(n, T * out) for column in columns], dim=2)
 
 
 @dataclass(frozen=True)
@@ -44,25 +54,31 @@ class Record:
     input_jacobian: Callable[[], Tensor] | None  # [n, C, D]  ∂f/∂input; None for integer inputs
     loss_function: Loss
 
-    def curvature_times(self, name: str, V: Tensor) -> Tensor:
-        """S V with S = ∂²l/∂z² of layer `name`, exact; V [n, T, out] → [n, T, out], float64.
+    def bytes(self) -> int:
+        """What keeping this record costs, its autograd graph aside."""
+        held = [self.f, self.loss, self.gradient]
+        held += [part for layer in self.layers.values() for part in (layer.x, layer.z, layer.J, layer.delta)]
+        return sum(part.numel() * part.element_size() for part in held)
 
-        S = Jᵀ Λ J + R: the Gauss–Newton part from the stored J, and the rest by double backward where there is any.
-        """
+    def has_graph(self) -> bool:
+        """Whether some layer's tail is curved, so that the record holds on to its forward pass."""
+        return any(layer.residual_times is not None for layer in self.layers.values())
+
+    def gauss_newton_root(self, name: str) -> Tensor:
+        """A [n, C, T, out], float64, with Jᵀ Λ J = Aᵀ A: the Gauss–Newton part of S = ∂²l/∂z²."""
+        return self.loss_function.curvature_root_times(self.f, self.layers[name].J.double())
+
+    def curvature_times(self, name: str, V: Tensor) -> Tensor:
+        """S V with S = ∂²l/∂z² = Jᵀ Λ J + R of layer `name`; V [n, T, out] → [n, T, out], float64."""
         layer = self.layers[name]
         J = layer.J.double()
         JV = torch.einsum("ncto,nto->nc", J, V)
         S_V = torch.einsum("ncto,nc->nto", J, self.loss_function.curvature_times(self.f, JV))
-        return S_V if layer.residual_times is None else S_V + layer.residual_times(V).double()
+        return S_V if layer.residual_times is None else S_V + layer.residual_times(V)
 
     def curvature(self, name: str) -> Tensor:
-        """S itself [n, T·out, T·out], one column at a time where the tail is curved."""
-        layer = self.layers[name]
-        n, C, T, out = layer.J.shape
-        J = layer.J.double().reshape(n, C, T * out)
-        S = torch.einsum("nci,ncj->nij", J, self.loss_function.curvature_times(self.f, J))
-        if layer.residual_times is not None:
-            units = torch.eye(T * out, dtype=layer.z.dtype, device=layer.z.device)
-            columns = [layer.residual_times(unit.expand(n, -1).reshape(n, T, out)) for unit in units]
-            S = S + torch.stack([column.reshape(n, T * out).double() for column in columns], dim=2)
-        return S
+        """S itself [n, T·out, T·out], float64."""
+        A = self.gauss_newton_root(name).flatten(2)
+        S = torch.einsum("nci,ncj->nij", A, A)
+        R = self.layers[name].residual()
+        return S if R is None else S + R

@@ -231,6 +231,6 @@ def json_schema() -> dict[str, Any]:
     schema["properties"]["schema"] = {"const": SCHEMA}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"https://gen-audit.dev/schema/{SCHEMA.replace('/', '-')}.json",
+        "$id": f"urn:{SCHEMA.replace('/', ':schema:')}",
         **schema,
     }

@@ -41,10 +41,18 @@ class Settings:
     input: str | None = knob(None, "name of the input to feed, where the model has several")
     task: str = knob("auto", "what the model does", "auto", "classification", "binary", "regression")
     # the data
-    label: str | None = knob(None, "label column of a table (default: label, target, y or class)")
+    layout: str = knob(
+        "auto",
+        "which layout to read, where the folder holds several",
+        *("auto", "npz", "npy", "csv", "tsv", "parquet", "images", "idx", "cifar", "safetensors", "pt"),
+    )
+    label: str | None = knob(None, "label column of a table, or several targets a,b (default: label, target, y or class)")
     test_fraction: float | None = knob(None, "share of a lone split to hold out as test")
     reshape: str = knob(
-        "auto", "how samples are fitted to the input", "auto", "none", "flatten", "add-channel", "to-nchw", "to-nhwc"
+        "auto",
+        "how samples are fitted to the input",
+        *("auto", "none", "flatten", "flatten-nchw", "flatten-nhwc", "unflatten"),
+        *("add-channel", "drop-channel", "to-nchw", "to-nhwc"),
     )
     scale: float | None = knob(None, "multiply inputs by this (default: 1/255 for uint8 images, else 1)")
     mean: tuple[float, ...] | None = knob(None, "subtract this after scaling: one number, or one per channel/feature")

@@ -9,26 +9,16 @@ Cannot    tell why, nor what happens on data from elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from audit.outcome import Outcome
 from audit.report import ClassGap, GapReport, Interval
 
 Array = NDArray[np.float64]
 LEVELS = (2.5, 97.5)
 BLOCK = 1 << 22  # numbers drawn at once
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the model did on one split, sample by sample."""
-
-    scores: Array  # [n, C]
-    labels: NDArray[np.generic]  # [n] classes, or [n, C] targets
-    loss: Array  # [n]
-    wrong: Array | None  # [n] 0 or 1; None for regression
 
 
 def measure_gap(train: Outcome, test: Outcome, classes: Sequence[str] | None, draws: int, seed: int) -> GapReport:

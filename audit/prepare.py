@@ -1,0 +1,71 @@
+"""Sets the table: from a loaded model and data that fit each other to the `Audit` that the measures work at."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from audit.capture import Capture
+from audit.data.base import Data, Split
+from audit.layers import Layers, find_layers
+from audit.loss import LOSS_OF_TASK
+from audit.measure import Audit, Records
+from audit.memory import budget_bytes, bytes_per_sample, chunk_size
+from audit.model.base import Model
+from audit.outcome import Outcome
+from audit.settings import Settings
+
+PROBE = 4  # samples that the layers are watched with
+
+
+def set_table(model: Model, data: Data, task: str, settings: Settings) -> tuple[Audit, Layers]:
+    """Chooses precision, device and chunk size, finds the layers, and runs the test split forward."""
+    network = in_precision(model.network, settings)
+    train, test = (_tensors(split, task) for split in (data.train, data.test))
+    example = _example(network, train[0], model.input.batch)
+    layers = find_layers(replace(model, network=network), example)
+    loss = LOSS_OF_TASK[task]
+    budget = budget_bytes(settings.memory)
+    standing = sum(part.numel() * part.element_size() for part in (*train, *test, *network.parameters()))
+    outputs = network(example).reshape(len(example), -1).shape[1]
+    per_sample = bytes_per_sample(network, example, layers.dense, outputs)
+    chunk = chunk_size(per_sample, budget, standing)
+    capture = Capture(network, layers.dense, loss, chunk, model.input.batch)
+    room = (budget - standing - chunk * per_sample) // 2  # half of what is left, for each split's records
+    train_records, test_records = Records(capture.full, *train, room), Records(capture.forward, *test, room)
+    audit = Audit(
+        model=model,
+        network=network,
+        layers=layers.dense,
+        loss=loss,
+        data=data,
+        capture=capture,
+        train=train_records,
+        test=test_records,
+        train_outcome=Outcome.of(capture.forward(*train)),
+        test_outcome=Outcome.of(test_records),
+        settings=settings,
+    )
+    return audit, layers
+
+
+def in_precision(network: nn.Module, settings: Settings) -> nn.Module:
+    """A copy of the network in the audit's arithmetic, on the audit's device, that nothing will train."""
+    dtype = torch.float32 if settings.precision == "float32" else torch.float64
+    cuda = settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())
+    return copy.deepcopy(network).to("cuda" if cuda else "cpu", dtype).eval().requires_grad_(False)
+
+
+def _tensors(split: Split, task: str) -> tuple[Tensor, Tensor]:
+    y = split.y.astype(np.float64 if task == "regression" else np.int64)
+    return torch.from_numpy(np.ascontiguousarray(split.x)), torch.from_numpy(y)
+
+
+def _example(network: nn.Module, x: Tensor, batch: int | None) -> Tensor:
+    weight = next(network.parameters())
+    rows = x[torch.arange(batch or min(PROBE, len(x))) % len(x)]
+    return rows.to(weight.device, weight.dtype if rows.is_floating_point() else rows.dtype)
