@@ -1,0 +1,147 @@
+"""ExportedProgram → the canonical network: a graph whose layers with weights are modules that a user recognises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+from torch.utils import _pytree as pytree
+
+from audit.errors import ModelError
+from audit.model.constants import Constants
+from audit.model.dense import dense_layers
+from audit.model.draft import Draft, Node
+from audit.model.formulas import tidy
+from audit.model.outputs import choose_output, take_off_head
+from audit.model.precision import follow_weights
+from audit.model.submodules import weight_modules
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """The network and what was found on the way."""
+
+    network: fx.GraphModule
+    ops: dict[str, str]
+    names: dict[str, str]
+    output: str
+    head: str
+    notes: tuple[str, ...]
+
+
+def canonical(program: ExportedProgram, path: Path, wish: str | None = None) -> Canonical:
+    """`program` in canonical form, computing the output called `wish` (None: the only one that looks like scores)."""
+    functional = program.run_decompositions({})  # no in-place operators, composite ones kept
+    draft = _draft(functional, path)
+    tidy(draft, path)
+    constants = Constants(draft)
+    dense_layers(draft, constants)
+    weight_modules(draft, constants)
+    values = {name: node.meta["val"] for name, node in draft.outputs.items()}
+    output = choose_output(values, wish, path)
+    head = take_off_head(draft, output)
+    follow_weights(draft, _working_type(draft))
+    network = draft.finish(draft.outputs[output])
+    return Canonical(network, draft.ops, draft.names, output, head, tuple(draft.notes))
+
+
+def _draft(program: ExportedProgram, path: Path) -> Draft:
+    """The program's graph with its weights as get_attr nodes and without an output node."""
+    draft = Draft(fx.Graph(), _tensors(program))
+    copies: dict[Node, Any] = {}
+    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            copies[node] = _input(draft, node, specs[node.name])
+        elif node.op != "output":
+            copies[node] = _copied(draft, node, copies, program.graph_module)
+    inputs = [node.name for node in draft.graph.nodes if node.op == "placeholder"]
+    if len(inputs) != 1:
+        raise ModelError(f"{path}: takes {len(inputs)} inputs ({', '.join(inputs)}); export a model that takes one tensor.")
+    draft.outputs = dict(_outputs(program, copies))
+    return draft
+
+
+def _input(draft: Draft, node: Node, spec: Any) -> Any:
+    if spec.kind is InputKind.USER_INPUT:
+        if isinstance(spec.arg, ConstantArgument):
+            return spec.arg.value
+        return draft.graph.node_copy(node)
+    copy = draft.graph.get_attr(spec.target)
+    copy.meta = dict(node.meta)
+    return copy
+
+
+def _copied(draft: Draft, node: Node, copies: dict[Node, Any], owner: fx.GraphModule) -> Any:
+    """`node` in the draft; a block under no_grad or autocast is written out in place of its call."""
+    block = _block(node, owner)
+    if block is None:
+        return None if node.op == "get_attr" else draft.graph.node_copy(node, lambda source: copies[source])
+    body, operands = block
+    inner: dict[Node, Any] = dict(zip(_placeholders(body), (copies.get(each, each) for each in operands), strict=True))
+    for each in body.graph.nodes:
+        if each.op not in ("placeholder", "output"):
+            inner[each] = _copied(draft, each, inner, body)
+    return fx.node.map_arg(next(iter(reversed(body.graph.nodes))).args[0], lambda each: inner[each])
+
+
+def _block(node: Node, owner: fx.GraphModule) -> tuple[fx.GraphModule, list[Any]] | None:
+    """The body and operands of a higher-order call that only sets a mode."""
+    mode = str(node.target) in ("wrap_with_set_grad_enabled", "wrap_with_autocast")
+    if node.op != "call_function" or not mode:
+        return None
+    position = next(i for i, argument in enumerate(node.args) if isinstance(argument, Node) and argument.op == "get_attr")
+    body = owner.get_submodule(str(node.args[position].target))  # type: ignore[union-attr]
+    assert isinstance(body, fx.GraphModule)
+    return body, list(node.args[position + 1 :])
+
+
+def _placeholders(body: fx.GraphModule) -> list[Node]:
+    return [node for node in body.graph.nodes if node.op == "placeholder"]
+
+
+def _outputs(program: ExportedProgram, copies: dict[Node, Any]) -> Iterator[tuple[str, Node]]:
+    """Names and nodes of the tensors the program returns."""
+    returned = next(iter(reversed(program.graph.nodes))).args[0]
+    specs = program.graph_signature.output_specs
+    leaves = [node for node, spec in zip(returned, specs, strict=True) if spec.kind is OutputKind.USER_OUTPUT]  # type: ignore[arg-type]
+    tree = pytree.tree_unflatten(list(range(len(leaves))), program.call_spec.out_spec)
+    for keys, position in pytree.tree_flatten_with_path(tree)[0]:
+        name = ".".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in keys)
+        if isinstance(leaves[position], Node) and isinstance(copies[leaves[position]], Node):
+            yield name or "output", copies[leaves[position]]
+
+
+def _tensors(program: ExportedProgram) -> dict[str, Tensor]:
+    """Weights by name, at least float32, all of one float type; tied weights are one tensor again."""
+    wide = any(tensor.dtype == torch.float64 for tensor in program.state_dict.values())
+    float_type = torch.float64 if wide else torch.float32
+    seen: dict[object, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is InputKind.USER_INPUT or spec.target is None:
+            continue
+        tensor = program.state_dict.get(spec.target, program.constants.get(spec.target))
+        if not isinstance(tensor, Tensor):
+            continue
+        key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), spec.kind, tensor.numel() or spec.target)
+        if key not in seen:
+            seen[key] = _plain(tensor, float_type, spec.kind is InputKind.PARAMETER)
+        tensors[spec.target] = seen[key]
+    return tensors
+
+
+def _plain(tensor: Tensor, float_type: torch.dtype, is_parameter: bool) -> Tensor:
+    value = tensor.detach().to(float_type) if tensor.is_floating_point() else tensor.detach()
+    return nn.Parameter(value, requires_grad=False) if is_parameter else value
+
+
+def _working_type(draft: Draft) -> torch.dtype:
+    floats = (tensor.dtype for tensor in draft.tensors.values() if tensor.is_floating_point())
+    return next(floats, torch.float32)

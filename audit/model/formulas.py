@@ -1,0 +1,99 @@
+"""Operators rewritten so that the graph can be differentiated twice, and operators that must not be there at all."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from audit.errors import ModelError
+from audit.model.draft import Draft, arguments, aten
+
+ASSERTIONS = (
+    aten._assert_tensor_metadata.default,
+    aten._assert_scalar.default,
+    aten._assert_async.msg,
+    aten.sym_constrain_range.default,
+    aten.sym_constrain_range_for_size.default,
+)
+COPIES = (
+    aten.clone.default,
+    aten.alias.default,
+    aten.detach.default,
+    aten.lift_fresh_copy.default,
+    aten.contiguous.default,
+)
+FUSED = (aten._transformer_encoder_layer_fwd.default, aten._native_multi_head_attention.default)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(q kᵀ · scale + mask) v: the fused kernels have no second derivative."""
+    if enable_gqa:
+        k, v = (each.repeat_interleave(q.shape[-3] // each.shape[-3], -3) for each in (k, v))
+    logits = q @ k.mT * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if is_causal:
+        mask = torch.ones(logits.shape[-2:], dtype=torch.bool, device=q.device).tril()
+    if mask is not None:
+        logits = logits.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else logits + mask
+    return logits.softmax(-1) @ v
+
+
+def hard_sigmoid(x: Tensor) -> Tensor:
+    """clamp(x + 3, 0, 6) / 6: the kernel's derivative has no derivative."""
+    return (x + 3).clamp(0, 6) / 6
+
+
+def hard_swish(x: Tensor) -> Tensor:
+    """x · hard_sigmoid(x)."""
+    return x * hard_sigmoid(x)
+
+
+FORMULAS: dict[Any, Any] = {
+    aten.scaled_dot_product_attention.default: attention,
+    aten.hardsigmoid.default: hard_sigmoid,
+    aten.hardswish.default: hard_swish,
+}
+
+
+def tidy(draft: Draft, path: Path) -> None:
+    """Takes out assertions, copies and idle dropout, writes kernels as formulas, and refuses what was left in training."""
+    for node in draft.calls(*ASSERTIONS):
+        draft.graph.erase_node(node)
+    for node in draft.calls(*COPIES):
+        if node.kwargs.get("memory_format") is None and len(node.args) == 1:
+            draft.bypass(node, node.all_input_nodes[0])
+    for node in draft.calls(aten.view.default, aten._unsafe_view.default):
+        node.target = aten.reshape.default  # a view relies on strides, and a formula may lay out its result differently
+    for node in draft.calls(*FORMULAS):
+        draft.replace(node, FORMULAS[node.target], tuple(arguments(node).values()))
+    _refuse_training(draft, path)
+    _refuse_fused(draft, path)
+
+
+def _refuse_training(draft: Draft, path: Path) -> None:
+    dropout = [node for node in draft.calls(aten.dropout.default, aten.native_dropout.default) if node.args[2]]
+    norms = [node for node in draft.calls(aten.batch_norm.default, aten._native_batch_norm_legit.default) if node.args[5]]
+    norms += draft.calls(aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit.no_stats)
+    if dropout or norms:
+        what = "dropout is on" if dropout else "BatchNorm uses the statistics of the batch"
+        raise ModelError(f"{path}: was exported in training mode ({what}); call model.eval() and export it again.")
+
+
+def _refuse_fused(draft: Draft, path: Path) -> None:
+    if draft.calls(*FUSED):
+        raise ModelError(
+            f"{path}: was exported with the fused fast path of nn.TransformerEncoder, which hides its dense layers; export it "
+            "again after torch.backends.mha.set_fastpath_enabled(False)."
+        )
