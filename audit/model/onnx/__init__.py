@@ -1,0 +1,1 @@
+"""From an ONNX file to the network in it: read, prepare, find the scores, rewrite the dense layers, convert."""

@@ -1,0 +1,200 @@
+"""Looking things up in an ONNX graph, and the few edits that every preparation step is made of.
+
+A step takes a `ModelProto`, changes that very graph and returns nothing; `prepare` works on a copy of the user's model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+Array = NDArray[Any]
+FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+SMALL = 1024
+"""Elements up to which an initializer may matter to shape inference: shapes, axes and repeats are never longer."""
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type (a `TensorProto` number, 0: unknown) and shape (None: unknown; a free size is None)."""
+
+    element: int = 0
+    shape: tuple[int | None, ...] | None = None
+
+
+def opset(model: ModelProto, domain: str = "") -> int:
+    """Version of an operator set that the file declares; 0 where it does not."""
+    names = ("", "ai.onnx") if domain in ("", "ai.onnx") else (domain,)
+    return max((entry.version for entry in model.opset_import if entry.domain in names), default=0)
+
+
+def attributes(node: NodeProto) -> dict[str, Any]:
+    """The attributes by name; text as str."""
+    values = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}
+
+
+def subgraphs(node: NodeProto) -> list[GraphProto]:
+    """The bodies of If, Loop and Scan."""
+    return [graph for attribute in node.attribute for graph in (attribute.g, *attribute.graphs) if graph.output]
+
+
+def walk(graph: GraphProto) -> Iterator[NodeProto]:
+    """Every node, those in bodies included."""
+    for node in graph.node:
+        yield node
+        for body in subgraphs(node):
+            yield from walk(body)
+
+
+def reads(node: NodeProto) -> set[str]:
+    """Every name a node needs, those its bodies take from outside included."""
+    needed = {name for name in node.input if name}
+    for body in subgraphs(node):
+        inside = {tensor.name for tensor in body.initializer} | {value.name for value in body.input}
+        for inner in body.node:
+            needed |= reads(inner) - inside
+            inside |= set(inner.output)
+        needed |= {value.name for value in body.output} - inside
+    return needed
+
+
+def producers(graph: GraphProto) -> dict[str, NodeProto]:
+    """Which node makes a value."""
+    return {name: node for node in graph.node for name in node.output if name}
+
+
+def uses(graph: GraphProto) -> Counter[str]:
+    """How many nodes and graph outputs read a value."""
+    counts = Counter(name for node in graph.node for name in reads(node))
+    counts.update(value.name for value in graph.output)
+    return counts
+
+
+def constants(graph: GraphProto) -> dict[str, TensorProto]:
+    """The initializers by name."""
+    return {tensor.name: tensor for tensor in graph.initializer}
+
+
+def to_array(tensor: TensorProto) -> Array:
+    """The values of an initializer."""
+    array: Array = numpy_helper.to_array(tensor)
+    return array
+
+
+def add_constant(graph: GraphProto, name: str, array: Array, origin: str = "") -> str:
+    """A new initializer; `origin` is the parameter that it was made from, kept in its doc string for naming layers."""
+    tensor = numpy_helper.from_array(np.ascontiguousarray(array), name)
+    tensor.doc_string = origin
+    graph.initializer.append(tensor)
+    return name
+
+
+def fresh(graph: GraphProto, stem: str) -> str:
+    """A value name that nothing in the graph bears yet."""
+    taken = {name for node in walk(graph) for name in (*node.input, *node.output)}
+    taken |= {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
+    return next(name for name in _candidates(stem) if name not in taken)
+
+
+def _candidates(stem: str) -> Iterator[str]:
+    yield stem
+    number = 1
+    while number := number + 1:
+        yield f"{stem}_{number}"
+
+
+def set_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
+    """Replace the node list."""
+    kept = list(nodes)
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def rename_reads(nodes: Iterable[NodeProto], renamed: Mapping[str, str]) -> None:
+    """Let every reader of an old name read the new one, in bodies too."""
+    for node in nodes:
+        for position, name in enumerate(node.input):
+            if name in renamed:
+                node.input[position] = renamed[name]
+        for body in subgraphs(node):
+            rename_reads(body.node, renamed)
+            for value in body.output:
+                value.name = renamed.get(value.name, value.name)
+
+
+def bypass(graph: GraphProto, value: str, source: str) -> None:
+    """Let everything that reads `value`, the graph's outputs included, get `source` instead."""
+    position = next(i for i, node in enumerate(graph.node) if value in node.output)
+    node = graph.node[position]
+    node.output[list(node.output).index(value)] = ""
+    graph.node.insert(position + 1, helper.make_node("Identity", [source], [value]))
+    prune(graph)
+
+
+def prune(graph: GraphProto) -> None:
+    """Drop nodes and initializers that no output depends on."""
+    needed = {value.name for value in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            kept.append(node)
+            needed |= reads(node)
+    if len(kept) < len(graph.node):
+        set_nodes(graph, reversed(kept))
+    for position in reversed(range(len(graph.initializer))):
+        if graph.initializer[position].name not in needed:
+            del graph.initializer[position]
+
+
+def tensor_type(value: ValueInfoProto) -> TensorType:
+    """What a declaration says about a value; sequences and maps have element type 0."""
+    declared = value.type.tensor_type
+    if not value.type.HasField("tensor_type") or not declared.HasField("shape"):
+        return TensorType(declared.elem_type)
+    return TensorType(declared.elem_type, tuple(_size(dim) for dim in declared.shape.dim))
+
+
+def _size(dim: Any) -> int | None:
+    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None
+
+
+def infer_types(model: ModelProto) -> dict[str, TensorType]:
+    """Types of all values, by ONNX shape inference over the graph without its heavy weights."""
+    light = skeleton(model)
+    try:
+        light = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        pass  # a graph that inference rejects may still run; then only what the file declares is known
+    graph = light.graph
+    types = {tensor.name: TensorType(tensor.data_type, tuple(tensor.dims)) for tensor in graph.initializer}
+    return types | {value.name: tensor_type(value) for value in (*graph.value_info, *graph.input, *graph.output)}
+
+
+def skeleton(model: ModelProto) -> ModelProto:
+    """The model with its large initializers turned into inputs of the same type: cheap to copy and to send around."""
+    graph = GraphProto(name=model.graph.name or "graph")
+    graph.node.extend(model.graph.node)
+    graph.input.extend(model.graph.input)
+    graph.output.extend(model.graph.output)
+    declared = {value.name for value in graph.input}
+    for tensor in model.graph.initializer:
+        if np.prod(tensor.dims, dtype=float) <= SMALL:
+            graph.initializer.append(tensor)
+        elif tensor.name not in declared:
+            graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    return with_graph(model, graph)
+
+
+def with_graph(model: ModelProto, graph: GraphProto) -> ModelProto:
+    """Another graph under the same versions."""
+    other = ModelProto(ir_version=model.ir_version, functions=model.functions, opset_import=model.opset_import)
+    other.graph.CopyFrom(graph)
+    return other

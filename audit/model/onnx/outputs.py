@@ -1,0 +1,123 @@
+"""From the file's output to the scores beneath it: the head taken off, one row [n, C] per sample."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto, helper
+
+from audit.errors import ModelError
+from audit.model.onnx.batch import trial_inputs
+from audit.model.onnx.graph import Array, TensorType, add_constant, bypass, fresh, prune, set_nodes, tensor_type
+from audit.model.onnx.heads import View, find_head
+from audit.model.onnx.ports import require_flat
+from audit.model.onnx.runtime import RuntimeFailure, Session
+
+LINEAR = ("Gemm", "MatMul", "Add", "Dense", "Conv", "Einsum", "FusedMatMul", "Gather")
+"""Operators whose results can be any number: an output that one of them makes is not a probability."""
+WORDS = {
+    "softmax": "softmax",
+    "log_softmax": "log-softmax",
+    "sigmoid": "sigmoid",
+    "sigmoid_pair": "sigmoid (written as two columns, 1 - p and p)",
+}
+ROW_SUM = 1e-3
+TRIALS = 16
+
+
+def take_off_head(path: Path, model: ModelProto, opened: ModelProto) -> tuple[str, tuple[str, ...]]:
+    """Let the graph end in scores [n, C]; the head's name in HEADS, and sentences that say what was done.
+
+    `opened` is the same graph in standard operators, which onnxruntime can try out.
+    """
+    output = model.graph.output[0].name
+    head, notes = _strip(path, model, opened, output)
+    shape = View.of(model).types.get(output, TensorType())
+    require_flat(path, output, shape)
+    _flatten(model, shape)
+    return head, notes
+
+
+def _strip(path: Path, model: ModelProto, opened: ModelProto, output: str) -> tuple[str, tuple[str, ...]]:
+    view = View.of(model)
+    core = view.beneath_reshapes(output)
+    found = find_head(view, core)
+    if found:
+        head, scores = found
+        rank = len(view.shape(scores) or ())
+        bypass(model.graph, output if rank == 2 else core, scores)
+        return head, (f"The output {output!r} ends in a {WORDS[head]}; the audit is of the scores beneath it.",)
+    maker = view.makers.get(core)
+    if maker is None or maker.op_type in LINEAR or not _gives_probabilities(opened):
+        return "none", ()
+    _append_log(model, output)
+    return "softmax", (
+        f"The output {output!r} holds probabilities that no known final layer explains; the audit is of their logarithm, "
+        "whose softmax they are.",
+    )
+
+
+def _gives_probabilities(model: ModelProto) -> bool:
+    """Whether random inputs give rows of two or more numbers that are not negative and add up to one."""
+    answer = _trial(model)
+    if answer is None or answer.ndim < 2 or len(answer) != TRIALS or answer[0].size < 2:
+        return False
+    rows = answer.reshape(TRIALS, -1).astype(np.float64)
+    return bool(np.all(rows >= 0) and np.all(np.abs(rows.sum(1) - 1) < ROW_SUM))
+
+
+def _trial(model: ModelProto) -> Array | None:
+    declared = model.graph.input[0]
+    kind = tensor_type(declared)
+    batch = (kind.shape or (None,))[0]
+    try:
+        session = Session(model)
+    except RuntimeFailure:
+        return None
+    for x in trial_inputs(kind, TRIALS):
+        parts = np.split(np.resize(x, (-(-TRIALS // batch) * batch, *x.shape[1:])), -(-TRIALS // batch)) if batch else [x]
+        try:
+            return np.concatenate([session.run([model.graph.output[0].name], {declared.name: p})[0] for p in parts])[:TRIALS]
+        except RuntimeFailure:
+            continue
+    return None
+
+
+def _append_log(model: ModelProto, output: str) -> None:
+    inner = _step_behind(model, output, "probabilities")
+    model.graph.node.append(helper.make_node("Log", [inner], [output]))
+
+
+def _flatten(model: ModelProto, kind: TensorType) -> None:
+    """[n] becomes [n, 1], and [n, C, 1, 1] becomes [n, C]."""
+    output = model.graph.output[0].name
+    rank = len(kind.shape) if kind.shape is not None else None
+    if rank != 2:
+        inner = _step_behind(model, output, "unflattened")
+        if rank is None or rank > 2:
+            node = helper.make_node("Flatten", [inner], [output], axis=1)
+        else:
+            column = add_constant(model.graph, fresh(model.graph, "column"), np.array([-1, 1], dtype=np.int64))
+            node = helper.make_node("Reshape", [inner, column], [output])
+        model.graph.node.append(node)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    prune(model.graph)
+
+
+def _step_behind(model: ModelProto, output: str, stem: str) -> str:
+    """Give the value of the output a name of its own, so that a node can come between."""
+    graph = model.graph
+    inner = fresh(graph, f"{output}/{stem}")
+    nodes = list(graph.node)
+    for node in nodes:
+        node.input[:] = [inner if name == output else name for name in node.input]
+        node.output[:] = [inner if name == output else name for name in node.output]
+    set_nodes(graph, nodes)
+    return inner
+
+
+def require_scores(path: Path, model: ModelProto) -> None:
+    """Refuse a graph whose output is a constant or the input itself."""
+    if not model.graph.node:
+        raise ModelError(f"{path}: the output is not computed by any operator, so there is no network to audit.")

@@ -1,0 +1,120 @@
+"""Make a graph plain: no functions, no constants left to compute, no dead ends, nothing that has no gradient."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx.inliner
+from onnx import GraphProto, ModelProto, helper
+
+from audit.errors import ModelError
+from audit.model.onnx.fold import fold
+from audit.model.onnx.graph import attributes, constants, prune, rename_reads, set_nodes, to_array, walk
+
+REFUSED = (
+    (
+        r"(Dynamic)?(Quantize|Dequantize)Linear|QLinear\w+|\w+Integer(ToFloat)?|QGemm|QAttention|MatMulNBits|MatMulBnb4",
+        "is quantised and its steps have no gradient; audit the float model it came from",
+    ),
+    (r"TreeEnsemble\w*", "is made of decision trees, which have no gradient and no dense layers; audit a network instead"),
+    (
+        r"String\w+|TfIdfVectorizer|RegexFullMatch|CategoryMapper|DictVectorizer|LabelEncoder|OneHotEncoder|Tokenizer",
+        "works on text or categories; export the part of the model behind its encoder, which takes numbers",
+    ),
+    (
+        r"Sequence\w+|SplitToSequence|ConcatFromSequence|Optional\w*|ReverseSequence",
+        "works on sequences of tensors; export the model with plain tensors",
+    ),
+    (r"Loop|Scan", "runs a loop; export the model unrolled, for a fixed number of steps"),
+    (r"If", "takes a branch that depends on the data; export the model without data-dependent control flow"),
+)
+"""Operators that stop an audit, and what to say and do about them."""
+
+
+def prepare(model: ModelProto, output: str) -> ModelProto:
+    """A copy of `model` that computes `output` alone, with everything constant already computed but shapes."""
+    plain = onnx.inliner.inline_local_functions(model) if model.functions else model
+    ready = ModelProto()
+    ready.CopyFrom(plain)
+    graph = ready.graph
+    _keep_output(graph, output)
+    _unpack_sparse(graph)
+    _drop_default_inputs(graph)
+    _skip_zipmaps(graph)
+    prune(graph)
+    del graph.value_info[:]
+    return ready
+
+
+def _keep_output(graph: GraphProto, output: str) -> None:
+    kept = next(value for value in graph.output if value.name == output)
+    del graph.output[:]
+    graph.output.append(kept)
+
+
+def _unpack_sparse(graph: GraphProto) -> None:
+    """Sparse initializers become Constant nodes, which folding makes dense."""
+    nodes = [helper.make_node("Constant", [], [s.values.name], sparse_value=s) for s in graph.sparse_initializer]
+    if nodes:
+        del graph.sparse_initializer[:]
+        set_nodes(graph, [*nodes, *graph.node])
+
+
+def _drop_default_inputs(graph: GraphProto) -> None:
+    """An input with an initializer has a default value (before IR version 4 every initializer was listed so)."""
+    known = constants(graph)
+    free = [value for value in graph.input if value.name not in known]
+    del graph.input[:]
+    graph.input.extend(free)
+
+
+def _skip_zipmaps(graph: GraphProto) -> None:
+    """A ZipMap only puts class names beside the scores: hand on the scores."""
+    for position, node in enumerate(graph.node):
+        if node.op_type == "ZipMap":
+            graph.node[position].CopyFrom(helper.make_node("Identity", list(node.input), list(node.output)))
+            for value in graph.output:
+                if value.name in node.output:
+                    value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+
+
+def drop_unused_inputs(graph: GraphProto) -> None:
+    """Inputs that the audited output does not read need not be fed."""
+    used = {name for node in walk(graph) for name in node.input}
+    kept = [value for value in graph.input if value.name in used]
+    del graph.input[:]
+    graph.input.extend(kept)
+
+
+def refuse(path: Path, graph: GraphProto) -> None:
+    """Stop at operators that no audit can handle, whatever the converter may know."""
+    for pattern, sentence in REFUSED:
+        names = sorted({node.op_type for node in walk(graph) if re.fullmatch(pattern, node.op_type)})
+        if names:
+            raise ModelError(f"{path}: the model {sentence} (operator {', '.join(names)}).")
+
+
+def forget_zero_states(graph: GraphProto) -> None:
+    """A recurrent layer starts from zero by default; an explicit zero state only fixes the batch size."""
+    known = constants(graph)
+    for node in graph.node:
+        if node.op_type in ("LSTM", "GRU", "RNN"):
+            for position in range(5, min(len(node.input), 7)):
+                name = node.input[position]
+                if name in known and not np.any(to_array(known[name])):
+                    node.input[position] = ""
+
+
+def class_labels(model: ModelProto, output: str) -> list[int | str]:
+    """The class labels in the order of the scores, where a scikit-learn export names them."""
+    for node in model.graph.node:
+        options = attributes(node)
+        labels = options.get("classlabels_int64s") or options.get("classlabels_ints") or options.get("classlabels_strings")
+        if labels and (output in node.output or node.op_type == "LinearClassifier"):
+            return [label.decode() if isinstance(label, bytes) else label for label in labels]
+    return []
+
+
+__all__ = ["class_labels", "drop_unused_inputs", "fold", "forget_zero_states", "prepare", "refuse", "rename_reads"]
