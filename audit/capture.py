@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from audit.layers import DenseLayer, hooked, scores
+from audit.layers import DenseLayer
 from audit.loss import Loss
 from audit.record import LayerRecord, Record
 from audit.residual import Calls as _Calls
 from audit.residual import Residuals, find_residuals
+from audit.watch import hooked, scores
 
 BATCHABLE = (nn.Linear, nn.ReLU, nn.Tanh, nn.GELU, nn.Sigmoid, nn.Dropout, nn.Flatten, nn.Identity, nn.Softplus)
 
@@ -106,7 +107,9 @@ class Capture:
         if all(isinstance(module, BATCHABLE) for module in self.network.modules() if not list(module.children())):
             units = torch.eye(C, dtype=f.dtype, device=f.device)[:, None, :].expand(C, *f.shape)
             return list(torch.autograd.grad(f, targets, units, is_grads_batched=True, retain_graph=True))
-        rows = [torch.autograd.grad(f[:, c].sum(), targets, retain_graph=True, materialize_grads=True) for c in range(C)]
+        rows = [
+            torch.autograd.grad(f[:, c].sum(), targets, retain_graph=True, materialize_grads=True) for c in range(C)
+        ]
         return [torch.stack(column) for column in zip(*rows, strict=True)]
 
     def _record(

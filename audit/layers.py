@@ -6,9 +6,6 @@ passes, and its answer is exchanged between samples to see what depends on it.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -16,11 +13,10 @@ from torch import Tensor, nn
 
 from audit.errors import ModelError
 from audit.model.base import Model
+from audit.probe import Probe
+from audit.watch import CONVOLUTIONS, Calls, arrange, modules_with_weights
 
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.modules.instancenorm._InstanceNorm)
-
-Calls = list[tuple[Tensor, Tensor]]  # (input, output) of each time a module was called in one forward pass
 
 
 @dataclass(frozen=True)
@@ -49,9 +45,7 @@ class DenseLayer:
 
     def arrange(self, values: Tensor, n: int) -> Tensor:
         """The layer's raw input or output as [n, T, features]."""
-        if self.feature_axis != -1:
-            values = values.movedim(self.feature_axis, -1)
-        return values.movedim(self.batch_axis, 0).reshape(n, -1, values.shape[-1])
+        return arrange(values, n, self.batch_axis, self.feature_axis)
 
 
 @dataclass(frozen=True)
@@ -74,8 +68,8 @@ class Layers:
 def find_layers(model: Model, example: Tensor) -> Layers:
     """Looks at every module with weights while `example` [n ≥ 2, ...] runs through the network."""
     network, dense, passed = model.network, [], []
-    probe = _Probe(network, example, fixed_batch=model.input.batch is not None)
-    for path, module in _modules_with_weights(network).items():
+    probe = Probe(network, example, fixed_batch=model.input.batch is not None)
+    for path, module in modules_with_weights(network).items():
         found = _judge(model, path, module, probe)
         dense.append(found) if isinstance(found, DenseLayer) else passed.append(found)
     order = {path: position for position, path in enumerate(probe.calls)}
@@ -89,7 +83,7 @@ def find_layers(model: Model, example: Tensor) -> Layers:
     return Layers(tuple(dense), tuple(passed))
 
 
-def _judge(model: Model, path: str, module: nn.Module, probe: _Probe) -> DenseLayer | PassedBy:
+def _judge(model: Model, path: str, module: nn.Module, probe: Probe) -> DenseLayer | PassedBy:
     """The dense layer behind `module`, or the reason it is passed by."""
     name = model.names.get(path, path) or "(top level)"
     op = model.ops.get(path, _op(module))
@@ -102,30 +96,27 @@ def _judge(model: Model, path: str, module: nn.Module, probe: _Probe) -> DenseLa
         if (why := _why_no_dense_convolution(module, calls)) is not None:
             return PassedBy(name, op, why)
         op = "conv1x1"
-    batch_axis = probe.batch_axis(path)
-    layer = DenseLayer(
+    axis, features = probe.batch_axis(path), -1 if isinstance(module, nn.Linear) else 1
+    if axis is None or not probe.separable(path, axis):
+        return PassedBy(name, op, "its inputs cannot be told apart by sample")
+    if not probe.influential(path, axis):
+        return PassedBy(name, op, "the audited output does not depend on it")
+    x = probe.inputs(path, axis, features)
+    return DenseLayer(
         name=name,
         module=path,
         op=op,
         in_features=module.weight.shape[1],
         out_features=module.weight.shape[0],
         bias=module.bias is not None,
-        tokens=0,
+        tokens=x.shape[1],
         calls=len(calls),
         tied_with=_sharing(model, path, module),
-        batch_axis=batch_axis if batch_axis is not None else 0,
-        feature_axis=-1 if isinstance(module, nn.Linear) else 1,
-        cut_point=False,
-        fed_by_input=False,
+        batch_axis=axis,
+        feature_axis=features,
+        cut_point=probe.cut_point(path, axis),
+        fed_by_input=x.numel() == probe.a.numel() and torch.equal(x.flatten(), probe.a.flatten().to(x.dtype)),
     )
-    if batch_axis is None or (why := probe.why_not_separable(layer)) is not None:
-        return PassedBy(name, op, why if batch_axis is not None else "its inputs cannot be told apart by sample")
-    return probe.completed(layer)
-
-
-def _modules_with_weights(network: nn.Module) -> dict[str, nn.Module]:
-    """Modules that own parameters themselves; shared ones once, under their first name."""
-    return {path: module for path, module in network.named_modules() if any(True for _ in module.parameters(False))}
 
 
 def _op(module: nn.Module) -> str:
@@ -160,99 +151,6 @@ def _sharing(model: Model, path: str, module: nn.Module) -> tuple[str, ...]:
     pointer = module.weight.data_ptr()  # type: ignore[operator, union-attr]
     return tuple(
         model.names.get(other, other)
-        for other, candidate in _modules_with_weights(model.network).items()
+        for other, candidate in modules_with_weights(model.network).items()
         if other != path and any(weight.data_ptr() == pointer for weight in candidate.parameters(False))
     )
-
-
-class _Probe:
-    """A few samples, what every layer saw of them, and experiments on single layers."""
-
-    def __init__(self, network: nn.Module, example: Tensor, fixed_batch: bool) -> None:
-        self.network, self.a, self.b = network, example, example.roll(1, 0)
-        self.f_a, self.calls = watch(network, self.a)
-        self.f_b, self.calls_b = watch(network, self.b)
-        self.fewer = None if fixed_batch or len(example) < 3 else watch(network, example[:-1])[1]
-        self.n = len(example)
-
-    def batch_axis(self, path: str) -> int | None:
-        """The axis that shrinks with the batch; with a fixed batch, the first that is a multiple of it."""
-        shape = self.calls[path][0][1].shape
-        if self.fewer is None:
-            axes = [axis for axis in range(len(shape) - 1) if shape[axis] % self.n == 0]
-        else:
-            fewer = self.fewer[path][0][1].shape
-            axes = [axis for axis in range(len(shape)) if shape[axis] * (self.n - 1) == fewer[axis] * self.n]
-        return axes[0] if axes else None
-
-    def why_not_separable(self, layer: DenseLayer) -> str | None:
-        """Exchanging one sample's answer at this layer must change that sample's scores and no other's."""
-        first_only = self._with_answers_of_b(layer, rows=1)
-        if self.n > 1 and not torch.allclose(first_only[1:], self.f_a[1:], rtol=1e-4, atol=1e-6):
-            return "its inputs cannot be told apart by sample"
-        if torch.equal(self._with_answers_of_b(layer, rows=self.n, noise=1.0), self.f_a):
-            return "the audited output does not depend on it"
-        return None
-
-    def completed(self, layer: DenseLayer) -> DenseLayer:
-        """`layer` with its token count and its place in the network filled in."""
-        swapped = self._with_answers_of_b(layer, rows=self.n)
-        tokens = [layer.arrange(x, self.n) for x, _ in self.calls[layer.module]]
-        return DenseLayer(
-            **{
-                **layer.__dict__,
-                "tokens": sum(x.shape[1] for x in tokens),
-                "cut_point": torch.allclose(swapped, self.f_b, rtol=1e-4, atol=1e-6),
-                "fed_by_input": len(tokens) == 1
-                and tokens[0].numel() == self.a.numel()
-                and torch.equal(tokens[0].flatten(), self.a.flatten().to(tokens[0].dtype)),
-            }
-        )
-
-    @torch.no_grad()
-    def _with_answers_of_b(self, layer: DenseLayer, rows: int, noise: float = 0.0) -> Tensor:
-        """Scores of `a` when, in its first `rows` samples, this layer answers as it does for `b`."""
-        answers = iter(self.calls_b[layer.module])
-
-        def exchange(_module: nn.Module, _inputs: object, z: Tensor) -> Tensor:
-            other = next(answers)[1]
-            mixed, source = z.clone(), other + noise * (1 + other.abs().mean())
-            axis, count = layer.batch_axis, rows * z.shape[layer.batch_axis] // self.n
-            mixed.narrow(axis, 0, count).copy_(source.narrow(axis, 0, count))
-            return mixed
-
-        with hooked(self.network, {layer.module: exchange}):
-            return scores(self.network, self.a)
-
-
-def scores(network: nn.Module, x: Tensor) -> Tensor:
-    """Scores f [n, C]: a network with one output may answer [n]."""
-    f: Tensor = network(x)
-    return f.reshape(len(x), -1)
-
-
-@torch.no_grad()
-def watch(network: nn.Module, x: Tensor) -> tuple[Tensor, Mapping[str, Calls]]:
-    """One forward pass: the scores, and input and output of every call of every module that owns weights."""
-    calls: dict[str, Calls] = defaultdict(list)
-
-    def keep(path: str) -> Callable[..., None]:
-        return lambda _module, inputs, output: calls[path].append((inputs[0].clone(), output.clone()))
-
-    watched = {
-        path: keep(path)
-        for path, module in _modules_with_weights(network).items()
-        if isinstance(module, (nn.Linear, *CONVOLUTIONS))
-    }
-    with hooked(network, watched):
-        return scores(network, x), calls
-
-
-@contextmanager
-def hooked(network: nn.Module, hooks: Mapping[str, Callable[..., Tensor | None]]) -> Iterator[None]:
-    """Forward hooks by module path, taken off again whatever happens."""
-    with ExitStack() as stack:
-        for path, hook in hooks.items():
-            handle = network.get_submodule(path).register_forward_hook(hook)
-            stack.callback(handle.remove)
-        yield

@@ -7,7 +7,7 @@ and then finishes; only where its mathematics needs several sweeps (an eigenvect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,8 +30,10 @@ class Records:
     with a curved tail hold on to their autograd graph and are never kept.
     """
 
-    def __init__(self, capture: Callable[[Tensor, Tensor], Iterator[Record]], x: Tensor, y: Tensor, room: int) -> None:
-        self._capture, self.x, self.y, self._room = capture, x, y, room
+    def __init__(self, capture: Capture, x: Tensor, y: Tensor, room: int, full: bool) -> None:
+        self._capture = capture.full if full else capture.forward
+        self.chunks = -(-len(x) // (capture.fixed_batch or capture.chunk))  # records that a walk meets
+        self.x, self.y, self._room = x, y, room
         self._kept: list[Record] | None = None
 
     def __len__(self) -> int:

@@ -36,7 +36,8 @@ def set_table(model: Model, data: Data, task: str, settings: Settings) -> tuple[
     chunk = chunk_size(per_sample, budget, standing)
     capture = Capture(network, layers.dense, loss, chunk, model.input.batch)
     room = (budget - standing - chunk * per_sample) // 2  # half of what is left, for each split's records
-    train_records, test_records = Records(capture.full, *train, room), Records(capture.forward, *test, room)
+    train_records = Records(capture, *train, room, full=True)
+    test_records = Records(capture, *test, room, full=False)
     audit = Audit(
         model=model,
         network=network,

@@ -36,7 +36,9 @@ def find_residuals(layers: Sequence[DenseLayer], f: Tensor, gradient: Tensor, ca
     moving = [part for part in pulled if part.requires_grad]
     try:
         probes = [_direction(tuple(part.shape), part) for part in moving]
-        if not moving or not _any_nonzero(torch.autograd.grad(moving, zs, probes, retain_graph=True, allow_unused=True)):
+        if not moving or not _any_nonzero(
+            torch.autograd.grad(moving, zs, probes, retain_graph=True, allow_unused=True)
+        ):
             return Residuals({}, "exact")
     except RuntimeError:  # "derivative for … is not implemented": a fused kernel in the network
         return Residuals({}, "gauss-newton")

@@ -46,7 +46,9 @@ class Settings:
         "which layout to read, where the folder holds several",
         *("auto", "npz", "npy", "csv", "tsv", "parquet", "images", "idx", "cifar", "safetensors", "pt"),
     )
-    label: str | None = knob(None, "label column of a table, or several targets a,b (default: label, target, y or class)")
+    label: str | None = knob(
+        None, "label column of a table, or several targets a,b (default: label, target, y or class)"
+    )
     test_fraction: float | None = knob(None, "share of a lone split to hold out as test")
     reshape: str = knob(
         "auto",
@@ -95,7 +97,9 @@ def read_environment(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
 def resolve(flags: Mapping[str, Any], config: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
     """One `Settings` from flags (None: not given), the environment and a configuration file."""
     from_file = read_config(config) if config is not None else {}
-    given = {key: _coerced(key, value, f"--{key.replace('_', '-')}") for key, value in flags.items() if value is not None}
+    given = {
+        key: _coerced(key, value, f"--{key.replace('_', '-')}") for key, value in flags.items() if value is not None
+    }
     return Settings(**{**from_file, **read_environment(environ), **given})
 
 
@@ -115,7 +119,9 @@ def _coerced(name: str, value: Any, where: str) -> Any:
     try:
         coerced = _convert(kind, value)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{where}: {value!r} does not fit the setting {name!r} ({knob.metadata['meaning']}).") from error
+        raise UsageError(
+            f"{where}: {value!r} does not fit the setting {name!r} ({knob.metadata['meaning']})."
+        ) from error
     choices = knob.metadata["choices"]
     if choices and coerced not in choices:
         raise UsageError(f"{where}: {value!r} is not one of {', '.join(choices)}.")

@@ -48,9 +48,7 @@ def bootstrap_means(columns: Array, draws: int, rng: np.random.Generator) -> Arr
     """Means of `draws` resamples with replacement; columns [n, k] → [draws, k]."""
     n = len(columns)
     rows = max(1, BLOCK // n)
-    blocks = [
-        columns[rng.integers(n, size=(min(rows, draws - start), n))].mean(1) for start in range(0, draws, rows)
-    ]
+    blocks = [columns[rng.integers(n, size=(min(rows, draws - start), n))].mean(1) for start in range(0, draws, rows)]
     return np.concatenate(blocks)
 
 
@@ -128,9 +126,7 @@ def _by_class(
     return [_class_gap(index, name, train, test, draws, rng) for index, name in enumerate(classes)]
 
 
-def _class_gap(
-    index: int, name: str, train: Outcome, test: Outcome, draws: int, rng: np.random.Generator
-) -> ClassGap:
+def _class_gap(index: int, name: str, train: Outcome, test: Outcome, draws: int, rng: np.random.Generator) -> ClassGap:
     columns = [_columns(outcome)[outcome.labels == index] for outcome in (train, test)]
     counts = [len(rows) for rows in columns]
     means = [rows.mean(0).tolist() if len(rows) else [None, None] for rows in columns]

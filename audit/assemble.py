@@ -1,0 +1,148 @@
+"""Turns what the rooms found into the plain values of a `Report`."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import platform
+from collections.abc import Sequence
+
+import numpy as np
+
+from audit import __version__
+from audit.data.base import Data, Split
+from audit.layers import DenseLayer, PassedBy
+from audit.measure import Audit
+from audit.model.base import Model
+from audit.model.parity import Parity
+from audit.report import (
+    SCHEMA,
+    DataReport,
+    GapReport,
+    InputReport,
+    LayerReport,
+    ModelReport,
+    ParityReport,
+    PassedByReport,
+    Report,
+    SplitReport,
+    Tool,
+)
+from audit.suite import Results, Tail
+
+
+def assemble(
+    audit: Audit,
+    task: str,
+    parity: Parity | None,
+    gap: GapReport,
+    results: Results,
+    passed_by: Sequence[PassedBy],
+    warnings: list[str],
+    command: str,
+    timings: dict[str, float],
+) -> Report:
+    """The finished report."""
+    return Report(
+        schema=SCHEMA,
+        created=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        tool=_tool(),
+        command=command,
+        settings=dataclasses.asdict(audit.settings),
+        model=_model(audit, task, parity),
+        data=_data(audit.data),
+        gap=gap,
+        layers=[_layer(layer, results.tails[layer.name], len(audit.train)) for layer in audit.layers],
+        passed_by=[PassedByReport(layer.name, layer.op, layer.why) for layer in passed_by],
+        warnings=warnings,
+        findings=[],
+        timings=timings,
+    )
+
+
+def _tool() -> Tool:
+    from importlib.metadata import version
+
+    return Tool(
+        name="gen-audit",
+        version=__version__,
+        python=platform.python_version(),
+        torch=version("torch"),
+        onnxruntime=version("onnxruntime"),
+        platform=platform.platform(),
+    )
+
+
+def _model(audit: Audit, task: str, parity: Parity | None) -> ModelReport:
+    model: Model = audit.model
+    return ModelReport(
+        path=str(model.path),
+        format=model.format,
+        sha256=model.sha256,
+        parameters=sum(parameter.numel() for parameter in audit.network.parameters()),
+        task=task,
+        loss=audit.loss.name,
+        output="scores" if task == "regression" else "logits",
+        output_name=model.output,
+        outputs=audit.train_outcome.scores.shape[1],
+        head=model.head,
+        input=InputReport(
+            name=model.input.name,
+            shape=list(audit.data.train.x.shape[1:]),
+            dtype=str(audit.data.train.x.dtype),
+            batch=model.input.batch,
+        ),
+        opset=model.opset,
+        parity=None if parity is None else _parity(parity),
+        notes=list(model.notes),
+    )
+
+
+def _parity(parity: Parity) -> ParityReport:
+    return ParityReport(
+        against=parity.against,
+        samples=parity.samples,
+        batch_sizes=list(parity.batch_sizes),
+        max_abs_diff=parity.max_abs_diff,
+        tolerance=parity.tolerance,
+    )
+
+
+def _data(data: Data) -> DataReport:
+    return DataReport(
+        path=str(data.path),
+        layout=data.layout,
+        sha256=data.sha256,
+        classes=None if data.classes is None else len(data.classes),
+        class_names=None if data.classes is None else list(data.classes),
+        train=_split(data.train, data.classes),
+        test=_split(data.test, data.classes),
+        split_is_ours=data.split_is_ours,
+        notes=list(data.notes),
+    )
+
+
+def _split(split: Split, classes: tuple[str, ...] | None) -> SplitReport:
+    counts = None
+    if classes is not None:
+        found = np.bincount(split.y.astype(np.int64), minlength=len(classes))
+        counts = dict(zip(classes, found.tolist(), strict=True))
+    return SplitReport(samples=len(split), total=split.total, class_counts=counts)
+
+
+def _layer(layer: DenseLayer, tail: Tail, samples: int) -> LayerReport:
+    return LayerReport(
+        name=layer.name,
+        op=layer.op,
+        in_features=layer.in_features,
+        out_features=layer.out_features,
+        bias=layer.bias,
+        tokens=layer.tokens,
+        calls=layer.calls,
+        tied_with=list(layer.tied_with),
+        cut_point=layer.cut_point,
+        fed_by_input=layer.fed_by_input,
+        curvature=tail.curvature,
+        tail="curved" if tail.curved else "piecewise-linear",
+        samples=samples,
+    )

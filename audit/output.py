@@ -1,0 +1,54 @@
+"""Writes the report's files so that a reader never meets a half-written one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from audit.errors import UsageError
+
+OURS = ("report.json", "report.html", "report.pdf", "report.md")
+
+
+@contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """A hidden folder beside `folder` to write into; only if all went well do its files appear in `folder`.
+
+    A new folder appears whole, in one rename. In one that exists, each file is replaced in one step, reports of an
+    earlier run that were not written again are removed, and whatever else lies there is left alone.
+    """
+    check_writable(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    stage = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        yield stage
+        os.chmod(stage, 0o777 & ~_umask())
+        if not folder.exists():
+            os.replace(stage, folder)
+            return
+        written = {file.name for file in stage.iterdir()}
+        for name in sorted(written):
+            os.replace(stage / name, folder / name)
+        for name in set(OURS) - written:
+            (folder / name).unlink(missing_ok=True)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def check_writable(folder: Path) -> None:
+    """Refuses an output folder that cannot become one, before any work is done."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: is a file, not a folder; name another folder with -o.")
+    nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not os.access(nearest, os.W_OK):
+        raise UsageError(f"{folder}: cannot be written to; name another folder with -o.")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,78 @@
+"""The road: model file and data folder in, `Report` out. One room after the other, nothing walks back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from audit.assemble import assemble
+from audit.data import fit, read_data, settle_task
+from audit.data.base import Data
+from audit.example import example_input
+from audit.layers import Layers, find_layers
+from audit.measures.gap import measure_gap
+from audit.model import load_model
+from audit.model.base import Model
+from audit.model.parity import Parity, check_behaviour, check_parity
+from audit.model.trace import accepts, trace
+from audit.prepare import set_table
+from audit.progress import Progress
+from audit.report import Report
+from audit.sanity import chance_warning
+from audit.settings import Settings
+from audit.suite import run_suite
+
+PARITY_SAMPLES = 64
+
+
+def run_audit(model_path: Path, data_path: Path, settings: Settings, command: str, progress: Progress) -> Report:
+    """The whole audit."""
+    torch.manual_seed(settings.seed)
+    with progress.stage("load", "Loading the model"):
+        model = load_model(model_path, settings)
+    with progress.stage("read", "Reading the data"):
+        data = read_data(data_path, settings)
+        data = fit(data, model.input.shape, lambda shape: accepts(model, shape), settings)
+    with progress.stage("parity", "Comparing with the file's own runtime"):
+        model, parity = trusted(model, data, settings)
+    with progress.stage("forward", "Running both splits"):
+        task, data = settle_task(data, _outputs(model, data), model.head, settings.task)
+        audit, layers = set_table(model, data, task, settings)
+    results = run_suite(audit, progress)
+    with progress.stage("gap", "Measuring the gap"):
+        gap = measure_gap(audit.train_outcome, audit.test_outcome, data.classes, settings.bootstrap, settings.seed)
+    warning = chance_warning(audit.train_outcome, data.classes)
+    warnings = [] if warning is None else [warning]
+    return assemble(audit, task, parity, gap, results, layers.passed_by, warnings, command, progress.timings)
+
+
+def trusted(model: Model, data: Data, settings: Settings) -> tuple[Model, Parity | None]:
+    """The model in its canonical form, once it has shown that it answers like the file does, every time, sample by sample."""
+    rows = np.linspace(0, len(data.train) - 1, min(PARITY_SAMPLES, len(data.train))).astype(int)
+    x = data.train.x[rows]
+    model = trace(model, torch.from_numpy(np.ascontiguousarray(x[:8])), settings=settings)
+    check_behaviour(model, x)
+    return model, None if model.reference is None else check_parity(model, x)
+
+
+def list_layers(model_path: Path, settings: Settings) -> tuple[Model, Layers]:
+    """The layers of a model without data: it is shown made-up inputs of the shape it takes."""
+    model = load_model(model_path, settings)
+    example = example_input(model)
+    model = trace(model, example, settings=settings)
+    network = model.network.to(torch.float64)
+    return model, find_layers(
+        replace(model, network=network), example.double() if example.is_floating_point() else example
+    )
+
+
+def _outputs(model: Model, data: Data) -> int:
+    batch = model.input.batch or 1
+    x = torch.from_numpy(np.ascontiguousarray(data.train.x[np.arange(batch) % len(data.train)]))
+    weight = next(model.network.parameters())
+    scores: Tensor = model.network(x.to(weight.dtype) if x.is_floating_point() else x)
+    return scores.reshape(batch, -1).shape[1]

@@ -1,0 +1,93 @@
+"""What the commands say on the terminal: a few lines, the same facts as the report."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from audit.report import GapReport, Interval, Report
+
+if TYPE_CHECKING:
+    from audit.layers import Layers
+    from audit.model.base import Model
+    from audit.render import Written
+
+
+def print_outcome(report: Report, folder: Path, written: Written, quiet: bool) -> None:
+    """Warnings always; the summary and where the files are unless asked to be quiet."""
+    for warning in report.warnings:
+        print(f"WARNING: {warning}", file=sys.stderr)
+    for missing in written.missing:
+        print(f"gen-audit: {missing}", file=sys.stderr)
+    if quiet:
+        return
+    for line in summary(report):
+        print(line)
+    for name in written.files:
+        print(folder / name)
+
+
+def summary(report: Report) -> list[str]:
+    """The gap in words, and what the numbers rest on."""
+    model, data = report.model, report.data
+    parity = model.parity
+    lines = [
+        f"{model.path}: {model.task}, {model.parameters:,} parameters, {len(report.layers)} dense layers measured, "
+        f"{len(report.passed_by)} layers passed by",
+        f"{data.path}: {data.layout}, {_used(data.train.samples, data.train.total)} train and "
+        f"{_used(data.test.samples, data.test.total)} test samples",
+    ]
+    if parity is not None:
+        lines.append(
+            f"agrees with {parity.against} to {parity.max_abs_diff:.1e} on {parity.samples} samples "
+            f"(tolerance {parity.tolerance:.1e})"
+        )
+    return [*lines, *gap_lines(report.gap)]
+
+
+def gap_lines(gap: GapReport) -> list[str]:
+    """Loss, and error or RMSE, on both splits and their difference."""
+    lines = [_line("loss", gap.train_loss, gap.test_loss, gap.loss_gap, gap.loss_gap_ci95)]
+    if gap.train_error is not None and gap.test_error is not None and gap.error_gap is not None:
+        lines.append(_line("error", gap.train_error, gap.test_error, gap.error_gap, gap.error_gap_ci95, percent=True))
+    if gap.train_rmse is not None and gap.test_rmse is not None:
+        lines.append(f"RMSE   train {gap.train_rmse:.4g}, test {gap.test_rmse:.4g}")
+    return lines
+
+
+def _line(name: str, train: float, test: float, gap: float, ci: Interval, percent: bool = False) -> str:
+    show = (lambda value: f"{value:.2%}") if percent else (lambda value: f"{value:.4g}")
+    interval = "" if ci is None else f" (95 % interval {show(ci[0])} to {show(ci[1])})"
+    return f"{name:<6} train {show(train)}, test {show(test)}, gap {show(gap)}{interval}"
+
+
+def _used(samples: int, total: int) -> str:
+    return f"{samples:,}" if samples == total else f"{samples:,} of {total:,}"
+
+
+def print_layers(model: Model, layers: Layers, as_json: bool) -> None:
+    """Every layer with weights, measured or passed by."""
+    if as_json:
+        dense = [asdict(layer) for layer in layers.dense]
+        print(json.dumps({"layers": dense, "passed_by": [asdict(layer) for layer in layers.passed_by]}, indent=2))
+        return
+    table = Table(box=box.SIMPLE, title=f"{model.path.name}: {model.format}", title_justify="left")
+    for column in ("layer", "op", "in → out", "tokens", "what becomes of it"):
+        table.add_column(column, overflow="fold")
+    for layer in layers.dense:
+        tied = f"measured; same weights as {', '.join(layer.tied_with)}" if layer.tied_with else "measured"
+        used = f"{tied}; used {layer.calls} times" if layer.calls > 1 else tied
+        words = used if layer.cut_point else f"{used}; bypassed by another path"
+        sizes = f"{layer.in_features} → {layer.out_features}"
+        table.add_row(escape(layer.name), layer.op, sizes, str(layer.tokens), escape(words))
+    for passed in layers.passed_by:
+        table.add_row(escape(passed.name), passed.op, "", "", escape(f"passed by: {passed.why}"))
+    Console().print(table)

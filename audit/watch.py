@@ -1,0 +1,59 @@
+"""Looking into a network while it runs: scores, hooks, and what every layer was given and answered."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+Calls = list[tuple[Tensor, Tensor]]  # (input, output) of each time a module was called in one forward pass
+
+
+def scores(network: nn.Module, x: Tensor) -> Tensor:
+    """Scores f [n, C]: a network with one output may answer [n]."""
+    f: Tensor = network(x)
+    return f.reshape(len(x), -1)
+
+
+@torch.no_grad()
+def watch(network: nn.Module, x: Tensor) -> tuple[Tensor, Mapping[str, Calls]]:
+    """One forward pass: the scores, and input and output of every call of every module that owns weights."""
+    calls: dict[str, Calls] = defaultdict(list)
+
+    def keep(path: str) -> Callable[..., None]:
+        return lambda _module, inputs, output: calls[path].append((inputs[0].clone(), output.clone()))
+
+    watched = {
+        path: keep(path)
+        for path, module in modules_with_weights(network).items()
+        if isinstance(module, (nn.Linear, *CONVOLUTIONS))
+    }
+    with hooked(network, watched):
+        return scores(network, x), calls
+
+
+@contextmanager
+def hooked(network: nn.Module, hooks: Mapping[str, Callable[..., Tensor | None]]) -> Iterator[None]:
+    """Forward hooks by module path, taken off again whatever happens."""
+    with ExitStack() as stack:
+        for path, hook in hooks.items():
+            handle = network.get_submodule(path).register_forward_hook(hook)
+            stack.callback(handle.remove)
+        yield
+
+
+def arrange(values: Tensor, n: int, batch_axis: int, feature_axis: int) -> Tensor:
+    """A layer's raw input or output as [n, T, features]."""
+    if feature_axis != -1:
+        values = values.movedim(feature_axis, -1)
+    return values.movedim(batch_axis, 0).reshape(n, -1, values.shape[-1])
+
+
+def modules_with_weights(network: nn.Module) -> dict[str, nn.Module]:
+    """Modules that own parameters themselves; shared ones once, under their first name."""
+    return {path: module for path, module in network.named_modules() if any(True for _ in module.parameters(False))}
