@@ -1,1 +1,10 @@
 """Data: one file per layout, each giving the same `Data`."""
+
+from __future__ import annotations
+
+from audit.data.base import Data, Split
+from audit.data.fit import fit
+from audit.data.read import describe, read_data
+from audit.data.settle import settle_task
+
+__all__ = ["Data", "Split", "describe", "fit", "read_data", "settle_task"]

@@ -1,0 +1,172 @@
+"""Fit samples to the model's input: prepared numbers, then the one rearrangement that gives the shape it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from audit.data.axes import to_colour, to_gray
+from audit.data.base import Data, Split
+from audit.data.labels import listed
+from audit.data.prepare import describe_preparation, prepare
+from audit.data.source import Array
+from audit.errors import DataError
+from audit.settings import Settings
+
+Shape = tuple[int, ...]
+Wanted = tuple["int | None", ...]
+Accepts = Callable[[Shape], bool]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One rearrangement of a sample: the `--reshape` word for it, the axes it reorders first, the shape it gives."""
+
+    word: str
+    shape: Shape
+    order: tuple[int, ...] | None = None
+
+    def apply(self, x: Array) -> Array:
+        """The rearrangement on [n, ...]."""
+        if self.order is not None:
+            x = x.transpose(0, *(axis + 1 for axis in self.order))
+        return np.ascontiguousarray(x.reshape(len(x), *self.shape))
+
+
+def fit(data: Data, shape: Wanted | None, accepts: Accepts | None, settings: Settings) -> Data:
+    """Data in the number type and the shape that the model takes, with a note for everything that was done.
+
+    `shape` is the input's without the batch (None: a free size), or None where the file does not say; then, and where
+    several rearrangements match, `accepts` is asked whether the network runs on samples of a shape.
+    """
+    stored, notes = data, list(data.notes)
+    way = choose(stored, shape, accepts, settings)
+    if way is None and data.layout == "images" and settings.channels == "auto":
+        stored, note = _other_channels(data)
+        notes.append(note)
+        way = choose(stored, shape, accepts, settings)
+    if way is None:
+        raise DataError(_no_way(data, shape, settings))
+    notes += describe_preparation(stored.train.x, stored.axes, settings)
+    if way.word != "none":
+        notes.append(f"Samples of shape {stored.train.x.shape[1:]} were fitted to {way.shape} ({way.word}).")
+    train, test = (_fitted(split, stored, way, settings, name) for name, split in _splits(stored))
+    return replace(data, train=train, test=test, notes=tuple(notes), axes="")
+
+
+def _splits(data: Data) -> tuple[tuple[str, Split], tuple[str, Split]]:
+    return ("train", data.train), ("test", data.test)
+
+
+def _fitted(split: Split, data: Data, way: Way, settings: Settings, name: str) -> Split:
+    with np.errstate(over="ignore"):
+        x = way.apply(prepare(split.x, data.axes, settings))
+    bad = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(1))
+    if bad.size:
+        raise DataError(
+            f"{data.path}: {name} sample {split.index[bad[0]] if len(split.index) else bad[0]} is not finite "
+            "once scaled; check --scale, --mean, --std and --dtype."
+        )
+    return replace(split, x=x)
+
+
+def choose(data: Data, shape: Wanted | None, accepts: Accepts | None, settings: Settings) -> Way | None:
+    """The one way that fits, None where there is none; where several do, the sentence that asks the user."""
+    sample = data.train.x.shape[1:]
+    candidates = ways(sample, data.axes, shape, settings.reshape)
+    fitting = [way for way in candidates if matches(way.shape, shape)]
+    as_is = [way for way in fitting if way.word == "none" and data.layout != "images"]
+    if shape is not None and as_is:
+        return as_is[0]
+    if accepts is not None and (shape is None or len(fitting) > 1):
+        fitting = [way for way in fitting if accepts(way.shape)]
+    preferred = [way for way in fitting if way in as_is] or fitting
+    if len(preferred) > 1 and settings.reshape == "auto" and not (shape is None and accepts is None):
+        options = ", or ".join(f"--reshape {way.word} for {way.shape}{_reading(way)}" for way in preferred)
+        raise DataError(
+            f"{data.path}: samples of shape {sample} fit the model's input {_shown(shape)} in several ways; "
+            f"say {options}."
+        )
+    return preferred[0] if preferred else None
+
+
+def ways(sample: Shape, axes: str, shape: Wanted | None, asked: str) -> list[Way]:
+    """The rearrangements to try: the one asked for, or all that could be meant."""
+    size = (math.prod(sample),)
+    found = [Way("none", sample)]
+    if len(sample) > 1:
+        found.append(Way("flatten", size))
+    if len(sample) == 3:
+        first, last = (2, 0, 1), (1, 2, 0)
+        if axes != "chw":
+            found.append(Way("to-nchw", _permuted(sample, first), first))
+        if axes != "hwc":
+            found.append(Way("to-nhwc", _permuted(sample, last), last))
+        if (axes == "hwc" and sample[2] > 1) or asked == "flatten-nchw":
+            found.append(Way("flatten-nchw", size, first))
+        if asked == "flatten-nhwc":
+            found.append(Way("flatten-nhwc", size, last))
+        if 1 in (sample[0], sample[2]):
+            found.append(Way("drop-channel", sample[1:] if sample[0] == 1 else sample[:2]))
+    if len(sample) in (1, 2):
+        both = ("to-nchw", "to-nhwc") if len(sample) == 2 and asked != "add-channel" else ("add-channel",) * 2
+        found += [Way(both[0], (1, *sample)), Way(both[1], (*sample, 1))]
+    if asked == "unflatten" and shape is not None and None not in shape and (math.prod(shape),) == size:  # type: ignore[arg-type]
+        found.append(Way("unflatten", tuple(length for length in shape if length is not None)))
+    return found if asked == "auto" else [way for way in found if way.word == asked]
+
+
+def matches(shape: Shape, wanted: Wanted | None) -> bool:
+    """Whether a sample of this shape goes into the input; a free size takes any."""
+    if wanted is None:
+        return True
+    return len(shape) == len(wanted) and all(want in (None, have) for have, want in zip(shape, wanted, strict=True))
+
+
+def _permuted(sample: Shape, order: tuple[int, ...]) -> Shape:
+    return tuple(sample[axis] for axis in order)
+
+
+def _other_channels(data: Data) -> tuple[Data, str]:
+    """Colour images as gray ones, or the reverse, for a model that takes the other kind."""
+    gray = data.axes == "hw"
+    convert = to_colour if gray else to_gray
+    train, test = (replace(split, x=convert(split.x)) for _, split in _splits(data))
+    words = "Gray images were given three equal channels" if gray else "Colour images were turned gray"
+    return replace(data, train=train, test=test, axes="hwc" if gray else "hw"), f"{words}, as the model's input asks."
+
+
+def _reading(way: Way) -> str:
+    readings = {"flatten": " pixel by pixel", "flatten-nchw": " channel by channel"}
+    return readings.get(way.word, "")
+
+
+def _shown(shape: Wanted | None) -> str:
+    if shape is None:
+        return "of unstated shape"
+    return (
+        "("
+        + ", ".join("any" if length is None else str(length) for length in shape)
+        + ("," if len(shape) == 1 else "")
+        + ")"
+    )
+
+
+def _no_way(data: Data, shape: Wanted | None, settings: Settings) -> str:
+    """Both shapes and the flag that could bring them together."""
+    sample = data.train.x.shape[1:]
+    problem = f"{data.path}: samples have shape {sample} but the model's input is {_shown(shape)}"
+    fixed = [length for length in shape or () if length is not None]
+    if settings.reshape != "auto":
+        return f"{problem}, and --reshape {settings.reshape} does not bring them together; try --reshape auto."
+    if data.features is not None:
+        return f"{problem}; the table's feature columns are {listed(data.features, 8)}."
+    if data.axes in ("hw", "hwc", "chw") and len(fixed) == 3:
+        sides = sorted(fixed, key=lambda length: length in (1, 3, 4))[:2]
+        return f"{problem}; resize the images with --resize {sides[0]},{sides[1]} if that was done in training."
+    if shape is not None and len(fixed) == len(shape) and math.prod(fixed) == math.prod(sample):
+        return f"{problem}; the sizes agree, so --reshape unflatten would fill it row by row."
+    return f"{problem}; store the samples in the model's shape, or choose with --reshape."

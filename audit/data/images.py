@@ -1,0 +1,151 @@
+"""Image folders: `train/<class>/*.png` and `test/<class>/*.png`.
+
+Pixels are taken as stored, so orientation tags are not applied, as in training pipelines by default. Files are decoded only once they are chosen, so that a cap on the samples also caps the work.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from audit.data.labels import class_order
+from audit.data.names import SPLITS
+from audit.data.source import Array, Folder, Match, Rows, Source, Stored
+from audit.errors import DataError
+from audit.settings import Settings
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+GRAY, COLOUR = ("1", "L", "LA", "La"), ("P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr")
+
+
+def find(folder: Folder, settings: Settings) -> list[Match]:
+    """Split folders that hold class folders that hold images; or the class folders alone."""
+    splits = [(SPLITS[inner.name.lower()], inner) for inner in folder.folders if inner.name.lower() in SPLITS]
+    splits = [(split, inner) for split, inner in splits if any(_has_images(c) for c in _class_folders(inner))]
+    if splits:
+        return [Match("images", tuple(path for _, path in splits), partial(read, tuple(splits), settings))]
+    if any(_has_images(inner) for inner in folder.folders if inner.name.lower() not in SPLITS):
+        return [Match("images", folder.folders, partial(read, (("all", folder.path),), settings), named=False)]
+    return []
+
+
+def read(splits: tuple[tuple[str, Path], ...], settings: Settings) -> Stored:
+    """List every image with its class; decode none of them yet."""
+    sources: dict[str, Source] = {}
+    for split, root in splits:
+        if split in sources:
+            raise DataError(f"{root}: another folder beside it is the {split} split too; keep one of them.")
+        sources[split] = _source(root, settings)
+    names = {inner.name for _, root in splits for inner in _class_folders(root)}
+    return Stored(sources, names=class_order(names))
+
+
+def _source(root: Path, settings: Settings) -> Source:
+    files: list[Path] = []
+    labels: list[str] = []
+    for inner in _class_folders(root):
+        found = _images(inner)
+        files.extend(found)
+        labels.extend([inner.name] * len(found))
+    return Source(
+        np.array(labels, dtype=str), partial(_decode_all, files, settings), tuple(files), file_per_sample=True
+    )
+
+
+def _class_folders(root: Path) -> list[Path]:
+    inside = (entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    return sorted(inside, key=lambda entry: entry.name)
+
+
+def _images(folder: Path) -> list[Path]:
+    """Every image below the folder; links to folders are not followed, so a loop of links cannot hold us."""
+    paths = [Path(top, name) for top, _, names in os.walk(folder) for name in names if _is_image(name)]
+    return sorted(paths, key=lambda path: path.as_posix())
+
+
+def _has_images(folder: Path) -> bool:
+    return any(_is_image(name) for _, _, names in os.walk(folder) for name in names)
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES) and not name.startswith(".")
+
+
+def _decode_all(files: list[Path], settings: Settings, rows: Rows) -> Array:
+    """The chosen images as uint8 [n, h, w] where all are gray, else [n, h, w, 3]; one mode and one size for all."""
+    chosen = [files[row] for row in rows]
+    gray = settings.channels == "gray" or (settings.channels == "auto" and all(_is_gray(file) for file in chosen))
+    first = decode(chosen[0], gray, settings)
+    out = np.empty((len(chosen), *first.shape), np.uint8)
+    for place, file in enumerate(chosen):
+        pixels = decode(file, gray, settings)
+        if pixels.shape != first.shape:
+            raise DataError(
+                f"{file}: is {_size(pixels)} pixels but {chosen[0]} is {_size(first)}; "
+                "give them one size with --resize HEIGHT,WIDTH."
+            )
+        out[place] = pixels
+    return out
+
+
+def _size(pixels: Array) -> str:
+    return f"{pixels.shape[0]}×{pixels.shape[1]}"
+
+
+def _is_gray(file: Path) -> bool:
+    from PIL import Image
+
+    try:
+        with Image.open(file) as image:
+            return image.mode in GRAY
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise _broken(file, error) from error
+
+
+def decode(file: Path, gray: bool, settings: Settings) -> Array:
+    """One image as uint8 [h, w] or [h, w, 3]; alpha is dropped, a palette looked up, the first frame taken."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(file) as image:
+                plain = _plain(image, gray, file)
+    except (
+        OSError,
+        ValueError,
+        SyntaxError,
+        EOFError,
+        Image.DecompressionBombWarning,
+        Image.DecompressionBombError,
+    ) as error:
+        raise _broken(file, error) from error
+    if settings.resize is not None:
+        height, width = settings.resize if len(settings.resize) == 2 else settings.resize * 2
+        plain = plain.resize((width, height), Image.Resampling.BILINEAR)
+    pixels = np.asarray(plain, dtype=np.uint8)
+    return pixels[..., ::-1] if settings.channels == "bgr" else pixels
+
+
+def _plain(image: Image, gray: bool, file: Path) -> Image:
+    if image.mode not in GRAY + COLOUR:
+        raise DataError(
+            f"{file}: has pixels of mode {image.mode}, not 8 bits per channel; convert it to 8 bits, or use npz."
+        )
+    if image.mode in ("P", "PA"):
+        image = image.convert("RGBA").convert("RGB")
+    return image.convert("L" if gray else "RGB")
+
+
+def _broken(file: Path, error: Exception) -> DataError:
+    reason = str(error).replace(f" {str(file)!r}", "").rstrip(".")
+    return DataError(f"{file}: cannot be decoded as an image ({reason}); replace or remove it.")

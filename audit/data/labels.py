@@ -1,0 +1,116 @@
+"""Labels as stored, in a neutral form: int64 or float64 numbers, or indices into class names; no task assumed yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from audit.data.source import Array
+from audit.errors import DataError
+
+
+def neutral(raw: Array, where: str) -> Array:
+    """Labels [n] or [n, k] as int64, float64 or text; a lone second axis is dropped."""
+    labels = raw.reshape(len(raw)) if raw.size == len(raw) else raw
+    if labels.ndim not in (1, 2):
+        raise DataError(
+            f"{where}: labels have shape {raw.shape}; expected one label, or one row of targets, per sample."
+        )
+    kind = labels.dtype.kind
+    if kind in "biu":
+        return labels.astype(np.int64)
+    if kind == "f":
+        return _finite(labels.astype(np.float64), where)
+    if kind == "U" and labels.ndim == 1:
+        return labels
+    if kind == "S" and labels.ndim == 1:
+        return np.char.decode(labels, "utf-8", "replace")
+    raise DataError(
+        f"{where}: labels of type {labels.dtype} and shape {labels.shape} are neither numbers nor class names."
+    )
+
+
+def _finite(labels: Array, where: str) -> Array:
+    bad = np.flatnonzero(~np.isfinite(labels).reshape(len(labels), -1).all(1))
+    if bad.size:
+        raise DataError(f"{where}: the label of sample {bad[0]} is NaN or infinite; correct or remove it.")
+    return labels
+
+
+def to_indices(
+    train: Array, test: Array, declared: tuple[str, ...] | None, wanted: tuple[str, ...] | None, where: str
+) -> tuple[Array, Array, tuple[str, ...] | None, list[str]]:
+    """Class names become indices, in the order of `--classes`, else of the layout, else sorted.
+
+    Plain numbers stay what they are unless `--classes` names them.
+    """
+    text = train.dtype.kind == "U" or test.dtype.kind == "U"
+    if wanted is None and not text:
+        return train, test, None, []
+    if train.ndim > 1 or test.ndim > 1:
+        raise DataError(
+            f"{where}: --classes needs one label per sample, but the labels have {train.shape[-1]} columns."
+        )
+    names = np.unique(np.concatenate([_as_text(train), _as_text(test)]))
+    if wanted is not None:
+        return _in_wanted_order(train, test, names, wanted, where)
+    order = declared if declared is not None else class_order(str(name) for name in names)
+    return _look_up(_as_text(train), order), _look_up(_as_text(test), order), order, [_order_note(order)]
+
+
+def _in_wanted_order(
+    train: Array, test: Array, names: Array, wanted: tuple[str, ...], where: str
+) -> tuple[Array, Array, tuple[str, ...], list[str]]:
+    if len(set(wanted)) != len(wanted):
+        raise DataError(f"--classes: {max(wanted, key=wanted.count)!r} is named twice; name each class once.")
+    odd = sorted(set(names.tolist()) - set(wanted))
+    note = [f"Classes are in the order given: {listed(wanted)}."]
+    if not odd:
+        return _look_up(_as_text(train), wanted), _look_up(_as_text(test), wanted), wanted, note
+    numbers = [labels for labels in (train, test) if labels.dtype.kind != "U" and is_whole(labels)]
+    if len(numbers) == 2 and all(labels.min() >= 0 and labels.max() < len(wanted) for labels in numbers):
+        return train.astype(np.int64), test.astype(np.int64), wanted, note
+    raise DataError(f"{where}: the labels {listed(tuple(odd))} are missing from --classes; name every class, in order.")
+
+
+def class_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Sorted as text, as ImageFolder and LabelEncoder do; but as numbers where every name is one, so 2 before 10."""
+    unique = set(names)
+    if all(name.isdecimal() for name in unique):
+        return tuple(sorted(unique, key=lambda name: (int(name), name)))
+    return tuple(sorted(unique))
+
+
+def is_whole(labels: Array) -> bool:
+    """Whether every number is an integer, whatever its type."""
+    return labels.dtype.kind in "biu" or bool((labels == np.floor(labels)).all())
+
+
+def is_one_hot(labels: Array) -> bool:
+    """Whether every row of [n, k] is zeros with a single one."""
+    return bool(((labels == 0) | (labels == 1)).all() and (labels.sum(1) == 1).all())
+
+
+def _as_text(labels: Array) -> Array:
+    if labels.dtype.kind == "f" and is_whole(labels):
+        labels = labels.astype(np.int64)
+    return labels.astype(str)
+
+
+def _look_up(labels: Array, order: tuple[str, ...]) -> Array:
+    place = {name: index for index, name in enumerate(order)}
+    return np.array([place[name] for name in labels.tolist()], dtype=np.int64)
+
+
+def _order_note(order: tuple[str, ...]) -> str:
+    note = f"Classes in the order of the outputs: {listed(order)}"
+    as_text = tuple(sorted(order))
+    if order == as_text or not all(name.isdecimal() for name in order):
+        return f"{note}."
+    return f"{note}; as text they would sort {listed(as_text)}: if the model was trained so, say it with --classes."
+
+
+def listed(names: tuple[str, ...], most: int = 12) -> str:
+    """Names in a row, shortened where they are many."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,80 @@
+"""What a layout reader hands over: the splits as they lie on disk, samples still unread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit.errors import DataError
+
+Array = NDArray[Any]
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One split: every label, and the samples behind a function so that only those in use are decoded."""
+
+    labels: Array  # [n] or [n, k]: numbers, or class names as strings
+    take: Callable[[Rows], Array]
+    files: tuple[Path, ...]  # the files behind the split; with `file_per_sample`, the file of each sample
+    file_per_sample: bool = False
+
+    def files_of(self, rows: Rows) -> tuple[Path, ...]:
+        """The files that reading these rows touches."""
+        return tuple(self.files[row] for row in rows) if self.file_per_sample else self.files
+
+
+@dataclass(frozen=True)
+class Stored:
+    """All splits of a folder, keyed "train", "test", "val", or "all" where no split is named."""
+
+    splits: Mapping[str, Source]
+    axes: str = ""
+    names: tuple[str, ...] | None = None  # class names in their order, where the layout itself lists them
+    label: str | None = None
+    features: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Match:
+    """A layout recognised in a folder by its file names alone; nothing is read before `read` is called."""
+
+    layout: str
+    files: tuple[Path, ...]  # the files (for images: folders) that speak for it
+    read: Callable[[], Stored]
+    named: bool = True  # False: no file name says train or test, so any named match is preferred
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The visible contents of one folder, in a fixed order."""
+
+    path: Path
+    files: tuple[Path, ...]
+    folders: tuple[Path, ...]
+
+
+def unreadable(path: Path, kind: str, error: BaseException, remedy: str) -> DataError:
+    """The sentence for a file that its own library cannot read; only the first line of its complaint is kept."""
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return DataError(f"{path}: cannot be read as {kind} ({reason}); {remedy}.")
+
+
+def same_length(samples: int, labels: int, x: str, y: str) -> None:
+    """Refuse a split whose samples and labels do not pair up."""
+    if samples != labels:
+        raise DataError(f"{x} holds {samples} samples but {y} holds {labels} labels; they must pair up one to one.")
+
+
+def rows_of(array: Array, rows: Rows) -> Array:
+    """The rows of an array in memory, without a copy where all of it is wanted."""
+    if len(rows) == len(array) and not isinstance(array, np.memmap):
+        return array
+    return np.asarray(np.take(array, rows, axis=0))
