@@ -1,0 +1,62 @@
+"""Convolutions in one to three dimensions, with every way that ONNX has to say how they are padded."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from audit.model.onnx.ops.registry import operator
+from audit.model.onnx.ops.spatial import window
+from audit.model.onnx.ops.tensors import Ints, ints
+
+WEIGHTS = {1: "weight", 2: "bias"}
+CONV = (F.conv1d, F.conv2d, F.conv3d)
+CONV_TRANSPOSE = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+
+
+@operator("Conv", weights=WEIGHTS)
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, auto_pad: str = "NOTSET", dilations: Ints = None,
+             group: int = 1, kernel_shape: Ints = None, pads: Ints = None, strides: Ints = None) -> Tensor:  # fmt: skip
+    """Y = W ⋆ X + b; uneven paddings are added beforehand, since torch pads both ends alike."""
+    frame = window(list(x.shape[2:]), list(weight.shape[2:]), strides, dilations, pads, auto_pad)
+    padding = frame.before
+    if frame.before != frame.after:
+        x, padding = F.pad(x, frame.flat_pads), [0] * len(padding)
+    conv = CONV[weight.dim() - 3]
+    return conv(x, weight, bias, frame.stride, padding, frame.dilation, group)
+
+
+@operator("ConvTranspose", weights=WEIGHTS)
+def _conv_transpose(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, auto_pad: str = "NOTSET",
+                    dilations: Ints = None, group: int = 1, kernel_shape: Ints = None, output_padding: Ints = None,
+                    output_shape: Ints = None, pads: Ints = None, strides: Ints = None) -> Tensor:  # fmt: skip
+    """All of the transposed product is computed, then cropped at both ends as the paddings say."""
+    frame = window(list(x.shape[2:]), list(weight.shape[2:]), strides, dilations, pads, auto_pad)
+    rank = len(frame.kernel)
+    extra = ints(output_padding) or [0] * rank
+    full = [(s - 1) * t + e for s, t, e in zip(x.shape[2:], frame.stride, frame.extent, strict=True)]
+    target = ints(output_shape)[-rank:] if output_shape is not None else None
+    if target is None and auto_pad.startswith("SAME"):
+        target = [s * t for s, t in zip(x.shape[2:], frame.stride, strict=True)]
+    before, after = frame.before, [a - e for a, e in zip(frame.after, extra, strict=True)]
+    if target is not None:
+        total = [f + e - t for f, e, t in zip(full, extra, target, strict=True)]
+        half = [t // 2 if auto_pad != "SAME_LOWER" else t - t // 2 for t in total]
+        before, after = half, [t - h - e for t, h, e in zip(total, half, extra, strict=True)]
+    result = CONV_TRANSPOSE[rank - 1](x, weight, None, frame.stride, 0, 0, group, frame.dilation)
+    crop = [-amount for i in reversed(range(rank)) for amount in (before[i], after[i])]
+    result = F.pad(result, crop)
+    return result if bias is None else result + bias.reshape([-1] + [1] * rank)
+
+
+@operator("CausalConvWithState", kind="conv", weights=WEIGHTS)
+def _causal_conv(x: Tensor, weight: Tensor, bias: Tensor | None = None, past: Tensor | None = None, *,
+                 activation: str = "none") -> tuple[Tensor, Tensor]:  # fmt: skip
+    reach = weight.shape[-1] - 1
+    before = x.new_zeros(*x.shape[:-1], reach) if past is None else past
+    padded = torch.cat([before, x], -1)
+    result = F.conv1d(padded, weight, bias, groups=x.shape[1])
+    if activation in ("silu", "swish"):
+        result = result * torch.sigmoid(result)
+    return result, padded[..., padded.shape[-1] - reach :]

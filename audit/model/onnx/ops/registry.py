@@ -1,0 +1,230 @@
+"""The frame that operators hang in: onnx2torch's registry, a graph that hands out weights, one module for all operators.
+
+An operator is a plain function: its positional parameters are the ONNX inputs (None where absent), its keyword-only
+parameters the ONNX attributes with their ONNX defaults. Three more keyword names are filled in when a function asks:
+`opset` (the version of its domain), `outputs` (how many the node has) and `like` (an empty tensor of the network's own
+number type and device, which follows `network.to(...)`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import onnx
+import torch
+from onnx import AttributeProto, ModelProto
+from torch import Tensor, nn
+
+from audit.model.onnx.ops.tensors import attribute_value, is_float, to_torch
+
+
+@contextmanager
+def _without_torchvision() -> Iterator[None]:
+    """Two of onnx2torch's modules import torchvision, which is often missing or broken; leave these two out."""
+    names = [f"onnx2torch.node_converters.{name}" for name in ("nms", "roialign")]
+    blanks = {name: ModuleType(name) for name in names if "onnx2torch" not in sys.modules}
+    for blank in blanks.values():
+        blank.__dict__["__all__"] = []
+    sys.modules.update(blanks)
+    try:
+        yield
+    finally:
+        for name in blanks:
+            del sys.modules[name]
+
+
+with _without_torchvision():
+    from onnx2torch.node_converters.registry import add_converter, get_converter
+    from onnx2torch.onnx_graph import OnnxGraph
+    from onnx2torch.onnx_node import OnnxNode
+    from onnx2torch.utils.common import OnnxMapping, OperationConverterResult
+
+SCOPE = "gen_audit/"
+"""Prefix of the domains that hold this package's converters, so that onnx2torch's own stay as its other users know them."""
+
+OBSOLETE = {"consumed_inputs", "is_test"}
+"""Attributes of the first opsets that say nothing about the result of an inference."""
+
+Function = Callable[..., Any]
+
+
+class Graph(OnnxGraph):  # type: ignore[misc]
+    """onnx2torch's view of a graph, with its constants as tensors of one number type and its weights as Parameters."""
+
+    def __init__(self, model: ModelProto, dtype: torch.dtype) -> None:
+        super().__init__(model.graph)
+        self.dtype = dtype
+        self.opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
+        self.layers: dict[tuple[object, ...], nn.Module] = {}
+        self._protos: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
+        for node in model.graph.node:
+            if node.op_type == "Constant" and node.output:
+                self._protos[node.output[0]] = node.attribute[0]
+        self._tensors: dict[str, Tensor] = {}
+        self._parameters: dict[str, nn.Parameter] = {}
+
+    def is_constant(self, name: str) -> bool:
+        """Whether the value is known before the network runs."""
+        return name in self._protos
+
+    def tensor(self, name: str) -> Tensor:
+        """A constant, read once however often it is used."""
+        if name not in self._tensors:
+            proto = self._protos[name]
+            value = attribute_value(proto, self.dtype) if isinstance(proto, AttributeProto) else to_torch(proto, self.dtype)
+            self._tensors[name] = value if isinstance(value, Tensor) else _as_tensor(value, self.dtype)
+        return self._tensors[name]
+
+    def parameter(self, name: str) -> nn.Parameter:
+        """A constant as a weight: the same object wherever it is used, so that tied weights stay tied."""
+        if name not in self._parameters:
+            self._parameters[name] = nn.Parameter(self.tensor(name), requires_grad=False)
+        return self._parameters[name]
+
+    def is_weight(self, name: str) -> bool:
+        """Whether the value is a constant that gradients make sense for."""
+        return self.is_constant(name) and is_float(self.tensor(name))
+
+
+def _as_tensor(value: Any, dtype: torch.dtype) -> Tensor:
+    tensor = torch.as_tensor(value)
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What is known about one operator: its function, its kind in a report, and which inputs are its weights."""
+
+    function: Function
+    kind: str
+    weights: Mapping[int, str]
+    keywords: frozenset[str] | None  # None: any attribute will do
+    accepts: Callable[[Mapping[str, Any]], bool]
+
+    def knows(self, attributes: Mapping[str, Any]) -> bool:
+        """Whether the function heeds all of these attributes."""
+        known = self.keywords is None or set(attributes) - OBSOLETE <= self.keywords
+        return known and self.accepts(attributes)
+
+
+class Operation(nn.Module):
+    """One node of the graph: an operator's function, the node's attributes, and its weights as Parameters."""
+
+    like: Tensor
+
+    def __init__(
+        self, operator: Operator, settings: dict[str, Any], weights: Mapping[int, nn.Parameter], like: Tensor, single: bool
+    ) -> None:
+        super().__init__()
+        self.single = single
+        self.function = operator.function
+        self.settings = settings
+        self.slots = {position: operator.weights[position] for position in weights}
+        for position, weight in weights.items():
+            self.register_parameter(operator.weights[position], weight)
+        self.follows = operator.keywords is not None and "like" in operator.keywords
+        self.register_buffer("like", like if self.follows else None, persistent=False)
+
+    def forward(self, *inputs: Tensor | None) -> Any:
+        """The operator's result; inputs that are weights of this module are passed as None."""
+        arguments = [getattr(self, self.slots[i]) if i in self.slots else value for i, value in enumerate(inputs)]
+        settings = {**self.settings, "like": self.like} if self.follows else self.settings
+        result = self.function(*arguments, **settings)
+        return result[0] if self.single and isinstance(result, tuple) else result
+
+    def extra_repr(self) -> str:
+        """The operator's name, as printed in the network."""
+        return getattr(self.function, "__name__", "").strip("_")
+
+
+def operator(
+    *names: str,
+    domain: str = "",
+    kind: str = "",
+    weights: Mapping[int, str] | None = None,
+    accepts: Callable[[Mapping[str, Any]], bool] = lambda attributes: True,
+) -> Callable[[Function], Function]:
+    """Register a function as the converter of these operators, for every version of theirs."""
+
+    def register(function: Function) -> Function:
+        for name in names:
+            entry = Operator(function, kind or name.lower(), weights or {}, _keywords(function), accepts)
+            add_converter(name, version=0, domain=SCOPE + domain)(_Converter(entry))
+        return function
+
+    return register
+
+
+def _keywords(function: Function) -> frozenset[str] | None:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # torch's built-in functions: no attributes
+        return frozenset()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return frozenset(parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY)
+
+
+@dataclass(frozen=True)
+class _Converter:
+    """A converter as onnx2torch's registry wants it: node and graph to module and the values that it is called with."""
+
+    operator: Operator
+
+    def __call__(self, node: OnnxNode, graph: Graph) -> OperationConverterResult:
+        names = node.input_values
+        bound = {i: names[i] for i in self.operator.weights if i < len(names) and graph.is_weight(names[i])}
+        attributes = (attribute.SerializeToString() for attribute in node.proto.attribute)
+        key = (node.domain, node.operation_type, len(node.output_values), *attributes, *bound.items())
+        if not bound or key not in graph.layers:
+            weights = {i: graph.parameter(name) for i, name in bound.items()}
+            like, single = torch.zeros((), dtype=graph.dtype), len(node.output_values) == 1
+            graph.layers[key] = Operation(self.operator, self.settings(node, graph), weights, like, single)
+        inputs = tuple("" if i in bound else name for i, name in enumerate(names))
+        return OperationConverterResult(graph.layers[key], OnnxMapping(inputs, node.output_values))
+
+    def settings(self, node: OnnxNode, graph: Graph) -> dict[str, Any]:
+        """The node's attributes, and what else the function asks for."""
+        settings = {a.name: attribute_value(a, graph.dtype) for a in node.proto.attribute if a.name not in OBSOLETE}
+        asked = self.operator.keywords or frozenset()
+        extras = {"opset": graph.opsets.get(_domain(node.domain), 1), "outputs": len(node.output_values)}
+        return settings | {name: value for name, value in extras.items() if name in asked}
+
+
+Converter = Callable[[OnnxNode, Graph], OperationConverterResult]
+
+
+def converter(name: str, domain: str) -> Callable[[Converter], Converter]:
+    """Register a converter that builds its own module instead of wrapping a function."""
+    register: Callable[[Converter], Converter] = add_converter(name, version=0, domain=SCOPE + domain)
+    return register
+
+
+def find_converter(node: onnx.NodeProto, opset: int) -> Converter | None:
+    """This package's converter, else the one that onnx2torch or its user registered; None where the node has neither."""
+    domain = _domain(node.domain)
+    for scoped, version in ((SCOPE + domain, 0), (domain, opset)):
+        try:
+            found: Converter = get_converter(node.op_type, version, scoped)
+        except NotImplementedError:
+            continue
+        attributes = {attribute.name: attribute_value(attribute, torch.float32) for attribute in node.attribute}
+        if not isinstance(found, _Converter) or found.operator.knows(attributes):
+            return found
+    return None
+
+
+def kind_of(found: Converter, node: onnx.NodeProto) -> str:
+    """What a report calls the operator: "gemm", "conv", "batchnorm", …."""
+    stated = [attribute.s.decode() for attribute in node.attribute if attribute.name == "kind"]
+    return found.operator.kind if isinstance(found, _Converter) else (stated or [node.op_type.lower()])[0]

@@ -1,0 +1,169 @@
+"""Operators that move elements without changing them: reshape, transpose, concatenate, split, pad, tile."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from audit.model.onnx.ops.registry import operator
+from audit.model.onnx.ops.tensors import Ints, ints
+
+
+@operator("Reshape")
+def _reshape(x: Tensor, target: Tensor | None = None, *, shape: Ints = None, allowzero: int = 0) -> Tensor:
+    sizes = ints(target if target is not None else shape)
+    if not allowzero:
+        sizes = [x.shape[i] if size == 0 else size for i, size in enumerate(sizes)]
+    return torch.reshape(x, sizes)
+
+
+@operator("Flatten")
+def _flatten(x: Tensor, *, axis: int = 1) -> Tensor:
+    lead = math.prod(x.shape[: axis if axis >= 0 else axis + x.dim()])
+    return x.reshape(lead, x.numel() // lead if lead else math.prod(x.shape[axis:]))
+
+
+@operator("Squeeze")
+def _squeeze(x: Tensor, axes_input: Tensor | None = None, *, axes: Ints = None) -> Tensor:
+    dims = axes_input if axes_input is not None else axes
+    return x.squeeze() if dims is None else x.squeeze(tuple(ints(dims)))
+
+
+@operator("Unsqueeze")
+def _unsqueeze(x: Tensor, axes_input: Tensor | None = None, *, axes: Ints = None) -> Tensor:
+    dims = ints(axes_input if axes_input is not None else axes)
+    rank = x.dim() + len(dims)
+    for axis in sorted(axis % rank for axis in dims):
+        x = x.unsqueeze(axis)
+    return x
+
+
+@operator("Transpose")
+def _transpose(x: Tensor, *, perm: Ints = None) -> Tensor:
+    return x.permute(ints(perm) if perm is not None else list(range(x.dim()))[::-1])
+
+
+@operator("Expand")
+def _expand(x: Tensor, shape: Tensor) -> Tensor:
+    return x.expand(torch.broadcast_shapes(x.shape, ints(shape)))
+
+
+@operator("Tile")
+def _tile(x: Tensor, repeats: Tensor, axis: Tensor | None = None) -> Tensor:
+    if axis is None:
+        return x.repeat(ints(repeats))
+    counts = [1] * x.dim()  # opset 1: one number of tiles along one axis
+    counts[int(axis)] = int(repeats)
+    return x.repeat(counts)
+
+
+@operator("Concat")
+def _concat(*inputs: Tensor, axis: int = 1) -> Tensor:
+    return torch.cat(inputs, axis)
+
+
+@operator("Split")
+def _split(x: Tensor, sizes: Tensor | None = None, *, axis: int = 0, split: Ints = None,
+           num_outputs: int = 0, outputs: int) -> tuple[Tensor, ...]:  # fmt: skip
+    given = ints(sizes if sizes is not None else split)
+    if not given:  # equal parts, the last one smaller where the axis does not divide
+        part = math.ceil(x.shape[axis] / outputs)
+        given = [min(part, max(0, x.shape[axis] - i * part)) for i in range(outputs)]
+    return tuple(x.split(given, axis))
+
+
+@operator("Pad")
+def _pad(x: Tensor, pads_input: Tensor | None = None, constant: Tensor | None = None, axes: Tensor | None = None, *,
+         pads: Ints = None, paddings: Ints = None, mode: str = "constant", value: float = 0.0) -> Tensor:  # fmt: skip
+    amounts = ints(pads_input if pads_input is not None else pads if pads is not None else paddings)
+    dims = [axis % x.dim() for axis in ints(axes)] if axes is not None else list(range(x.dim()))
+    ends = {axis: (amounts[i], amounts[i + len(dims)]) for i, axis in enumerate(dims)}
+    if mode == "constant":
+        flat = [amount for axis in reversed(range(x.dim())) for amount in ends.get(axis, (0, 0))]
+        return F.pad(x, flat, value=value if constant is None or not constant.numel() else constant.item())
+    for axis, (before, after) in ends.items():
+        if before or after:
+            x = x.index_select(axis, _source(x.shape[axis], before, after, mode).to(x.device))
+    return x
+
+
+def _source(size: int, before: int, after: int, mode: str) -> Tensor:
+    """For every place along a padded axis, the place that it repeats. A negative amount crops."""
+    start, stop = max(0, -before), size + min(0, after)
+    place, size = torch.arange(-before - start, size + after - start), stop - start
+    if mode == "edge":
+        place = place.clamp(0, size - 1)
+    elif mode == "wrap":
+        place = place % size
+    else:  # reflect: there and back again, the edge itself not repeated
+        period = max(1, 2 * (size - 1))
+        place = (place % period).where(place % period < size, period - place % period)
+    return place + start
+
+
+@operator("DepthToSpace")
+def _depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+    n, c, h, w = x.shape
+    depth = c // blocksize**2
+    if mode == "DCR":
+        blocks = x.reshape(n, blocksize, blocksize, depth, h, w).permute(0, 3, 4, 1, 5, 2)
+    else:
+        blocks = x.reshape(n, depth, blocksize, blocksize, h, w).permute(0, 1, 4, 2, 5, 3)
+    return blocks.reshape(n, depth, h * blocksize, w * blocksize)
+
+
+@operator("SpaceToDepth")
+def _space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+    n, c, h, w = x.shape
+    blocks = x.reshape(n, c, h // blocksize, blocksize, w // blocksize, blocksize)
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    return blocks.permute(order).reshape(n, c * blocksize**2, h // blocksize, w // blocksize)
+
+
+@operator("CenterCropPad")
+def _center_crop_pad(x: Tensor, shape: Tensor, *, axes: Ints = None) -> Tensor:
+    for axis, size in zip(ints(axes) if axes is not None else range(x.dim()), ints(shape), strict=True):
+        spare = size - x.shape[axis]
+        before = spare // 2 if spare > 0 else -(-spare // 2)
+        pads = [0, 0] * (x.dim() - axis % x.dim() - 1) + [before, spare - before]
+        x = F.pad(x, pads)
+    return x
+
+
+@operator("ReverseSequence")
+def _reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0) -> Tensor:
+    moved = x.movedim((batch_axis, time_axis), (0, 1))
+    return reverse_time(moved, lengths).movedim((0, 1), (batch_axis, time_axis))
+
+
+def reverse_time(x: Tensor, lengths: Tensor) -> Tensor:
+    """The first `lengths[n]` steps of every sequence in x [n, time, …], backwards; the rest stays in place."""
+    step = torch.arange(x.shape[1], device=x.device)
+    length = lengths.to(x.device).unsqueeze(1)
+    place = torch.where(step < length, length - 1 - step, step)
+    return x[torch.arange(x.shape[0], device=x.device).unsqueeze(1), place]
+
+
+@operator("Col2Im")
+def _col2im(x: Tensor, image: Tensor, block: Tensor, *, dilations: Ints = None, pads: Ints = None,
+            strides: Ints = None) -> Tensor:  # fmt: skip
+    size, kernel = ints(image), ints(block)
+    rank = len(size)
+    step, stride, pad = ints(dilations) or [1] * rank, ints(strides) or [1] * rank, ints(pads) or [0] * 2 * rank
+    padded = [s + pad[i] + pad[i + rank] for i, s in enumerate(size)]
+    # place of every column element in the flattened padded image: [kernel elements, blocks]
+    place = torch.zeros((1, 1), dtype=torch.long, device=x.device)
+    for i in range(rank):
+        count = (padded[i] - step[i] * (kernel[i] - 1) - 1) // stride[i] + 1
+        start = torch.arange(count, device=x.device) * stride[i]
+        along = torch.arange(kernel[i], device=x.device).unsqueeze(1) * step[i] + start  # [kernel, count]
+        place = (place * padded[i])[:, None, :, None] + along[None, :, None, :]
+        place = place.reshape(place.shape[0] * kernel[i], -1)
+    channels = x.shape[1] // math.prod(kernel)
+    columns = x.reshape(x.shape[0], channels, -1)
+    image_flat = columns.new_zeros(*columns.shape[:2], math.prod(padded)).index_add(2, place.flatten(), columns)
+    result = image_flat.reshape(*columns.shape[:2], *padded)
+    return F.pad(result, [-pad[i + side * rank] for i in reversed(range(rank)) for side in (0, 1)])
