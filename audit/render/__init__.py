@@ -1,1 +1,45 @@
-"""Renderers: one finished `Report` in, one file out. A renderer never computes."""
+"""Renderers: one finished report in, one file out. A renderer never computes; it is drawn from the report's JSON alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from audit.render.html import render_html
+from audit.render.markdown import render_markdown
+from audit.render.pdf import PdfUnavailable, write_pdf
+from audit.report import Report
+
+__all__ = ["PdfUnavailable", "Written", "render_html", "render_markdown", "write_pdf", "write_report"]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a call to `write_report` left behind."""
+
+    files: tuple[str, ...]  # names of the files that were written
+    missing: tuple[str, ...] = ()  # a sentence for each that could not be: what is missing and how to get it
+
+
+def write_report(report: Report, folder: Path, formats: Sequence[str]) -> Written:
+    """Write `report.<format>` into `folder` for each format of html, pdf, json and md.
+
+    A PDF needs libraries that pip cannot install; without them the other files are still written.
+    """
+    text = report.to_json()
+    values = json.loads(text)  # what `gen-audit render` would see, so that both draw the same page
+    pages = {"json": lambda: text, "html": lambda: render_html(values), "md": lambda: render_markdown(values)}
+    files, missing = [], []
+    for kind in formats:
+        path = folder / f"report.{kind}"
+        try:
+            if kind == "pdf":
+                write_pdf(render_html(values), path)
+            else:
+                path.write_text(pages[kind](), encoding="utf-8", newline="\n")
+            files.append(path.name)
+        except PdfUnavailable as reason:
+            missing.append(str(reason))
+    return Written(tuple(files), tuple(missing))

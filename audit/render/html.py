@@ -1,0 +1,12 @@
+"""The report as one HTML file: no script, no network, readable on a phone, in the dark and on paper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from audit.render.templates import environment
+
+
+def render_html(report: dict[str, Any]) -> str:
+    """The page of a report's JSON values; the same values give the same bytes."""
+    return environment(escaped=True).get_template("report.html.j2").render(report=report)

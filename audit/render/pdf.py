@@ -1,0 +1,56 @@
+"""The same page as PDF, by WeasyPrint, which draws text with Pango: a system library that pip cannot install."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from audit.errors import AuditError
+
+REMEDIES = {
+    "linux": (
+        "run `apt install libpango-1.0-0 libpangoft2-1.0-0` (Debian, Ubuntu) or `dnf install pango` (Fedora), or install "
+        "your distribution's pango package"
+    ),
+    "darwin": "run `brew install pango`",
+    "win32": "install MSYS2 and run `pacman -S mingw-w64-ucrt-x86_64-pango` in its shell",
+}
+
+
+class PdfUnavailable(AuditError):
+    """This machine cannot draw a PDF; everything else still works."""
+
+
+def write_pdf(html: str, path: Path) -> None:
+    """Write the page as a tagged PDF with bookmarks. The same page gives the same bytes."""
+    weasyprint = _weasyprint()
+    document = weasyprint.HTML(string=html)
+    document.write_pdf(path, pdf_tags=True, pdf_identifier=b"gen-audit")
+
+
+def _weasyprint() -> Any:
+    """The library, or a sentence that says what to install. It would print a banner of its own, which is swallowed."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            import weasyprint
+    except OSError as error:
+        raise PdfUnavailable(
+            f"The PDF was not written because the Pango library is missing; {remedy(sys.platform)}, "
+            "then `gen-audit render report.json -f pdf`."
+        ) from error
+    except ImportError as error:
+        raise PdfUnavailable(
+            f"The PDF was not written because WeasyPrint cannot be imported ({error}); run `pip install weasyprint`, "
+            "then `gen-audit render report.json -f pdf`."
+        ) from error
+    return weasyprint
+
+
+def remedy(platform: str) -> str:
+    """How to install Pango on this kind of system."""
+    return REMEDIES.get(platform, REMEDIES["linux"])

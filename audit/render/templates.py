@@ -1,0 +1,61 @@
+"""Finds the templates and sets Jinja up: everything escaped, nothing undefined, the same bytes every time."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from audit.render import numbers, words
+
+PACKAGED = Path(__file__).parents[1] / "templates"  # in an installed wheel
+CHECKOUT = Path(__file__).parents[2] / "templates"  # in a checkout, also when installed as editable
+
+
+@cache
+def environment(escaped: bool) -> Environment:
+    """The templates with the filters they share; `escaped` for HTML."""
+    env = Environment(
+        loader=FileSystemLoader([PACKAGED, CHECKOUT]),
+        autoescape=escaped,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    for function in (numbers.number, numbers.percent, numbers.points, numbers.interval, numbers.seconds):
+        env.filters[function.__name__] = function
+    for function in (words.used, words.layer_remarks, words.file_name):
+        env.filters[function.__name__] = function
+    env.filters["data"] = data
+    env.filters["cell"] = cell
+    env.filters["breakable"] = breakable
+    env.globals.update(
+        words=words, title=words.title, gap_sentences=words.gap_sentences, verdict=words.verdict
+    )
+    return env
+
+
+def data(value: float | None, kind: str = "number") -> Markup:
+    """A number for the eye with its full value in the markup, for whoever checks it."""
+    shown = getattr(numbers, kind)(value)
+    return Markup("<data value='{}'>{}</data>").format(value, shown) if value is not None else escape(shown)
+
+
+def breakable(text: str) -> Markup:
+    """A path or layer name that may be broken after its separators, so that a narrow screen can show it."""
+    marked = escape(text)
+    for separator in "/._-":
+        marked = Markup(marked.replace(separator, f"{separator}<wbr>"))
+    return marked
+
+
+def cell(value: Any) -> str:
+    """Text for one cell of a Markdown table: one line, nothing in it read as markup."""
+    text = " ".join(str(value).split())
+    for special in "\\`*_[]<>|#":
+        text = text.replace(special, f"\\{special}")
+    return text
