@@ -1,4 +1,4 @@
-"""Make a graph plain: no functions, no constants left to compute, no dead ends, nothing that has no gradient."""
+"""Make a graph plain: one output, no functions, no dead ends, and no operator that has no place in an audit."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import onnx.inliner
 from onnx import GraphProto, ModelProto, helper
 
 from audit.errors import ModelError
-from audit.model.onnx.fold import fold
-from audit.model.onnx.graph import attributes, constants, prune, rename_reads, set_nodes, to_array, walk
+from audit.model.onnx.graph import attributes, constants, prune, set_nodes, to_array, walk
 
 REFUSED = (
     (
@@ -34,7 +33,7 @@ REFUSED = (
 
 
 def prepare(model: ModelProto, output: str) -> ModelProto:
-    """A copy of `model` that computes `output` alone, with everything constant already computed but shapes."""
+    """A copy of `model` that computes `output` alone, without functions, defaults, ZipMaps and dead ends."""
     plain = onnx.inliner.inline_local_functions(model) if model.functions else model
     ready = ModelProto()
     ready.CopyFrom(plain)
@@ -44,7 +43,11 @@ def prepare(model: ModelProto, output: str) -> ModelProto:
     _drop_default_inputs(graph)
     _skip_zipmaps(graph)
     prune(graph)
+    _drop_unused_inputs(graph)
+    _forget_zero_states(graph)
     del graph.value_info[:]
+    for tensor in graph.initializer:
+        tensor.doc_string = ""  # from here on it says which parameter a constant was made from
     return ready
 
 
@@ -80,7 +83,7 @@ def _skip_zipmaps(graph: GraphProto) -> None:
                     value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
 
 
-def drop_unused_inputs(graph: GraphProto) -> None:
+def _drop_unused_inputs(graph: GraphProto) -> None:
     """Inputs that the audited output does not read need not be fed."""
     used = {name for node in walk(graph) for name in node.input}
     kept = [value for value in graph.input if value.name in used]
@@ -96,7 +99,7 @@ def refuse(path: Path, graph: GraphProto) -> None:
             raise ModelError(f"{path}: the model {sentence} (operator {', '.join(names)}).")
 
 
-def forget_zero_states(graph: GraphProto) -> None:
+def _forget_zero_states(graph: GraphProto) -> None:
     """A recurrent layer starts from zero by default; an explicit zero state only fixes the batch size."""
     known = constants(graph)
     for node in graph.node:
@@ -116,5 +119,3 @@ def class_labels(model: ModelProto, output: str) -> list[int | str]:
             return [label.decode() if isinstance(label, bytes) else label for label in labels]
     return []
 
-
-__all__ = ["class_labels", "drop_unused_inputs", "fold", "forget_zero_states", "prepare", "refuse", "rename_reads"]

@@ -1,0 +1,126 @@
+"""A dense layer as found, and how layers are written back: each with a name, tied ones with one weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from onnx import GraphProto, NodeProto, helper
+
+from audit.model.onnx.graph import Array, add_constant, constants, fresh, set_nodes, to_array
+from audit.model.onnx.linear import dense_node
+from audit.model.onnx.naming import layer_name
+
+FUSED = "FuseBatchNorm"
+"""What the newer PyTorch exporter notes at a node into whose weights it has multiplied a BatchNorm."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """y = x Wᵀ + b in place of a node; `before` makes x from the node's input, `after` makes its output from y."""
+
+    node: NodeProto
+    kind: str
+    x: str
+    weight: Array  # [out, in]
+    weight_name: str  # the initializer it comes from
+    origin: str  # the parameter that initializer was made from, where an exporter or folding has changed it
+    output: str
+    bias: Array | None = None  # [out]
+    bias_name: str = ""
+    before: tuple[NodeProto, ...] = ()
+    after: tuple[NodeProto, ...] = ()
+    name: str = ""
+
+    @property
+    def absorbed_batchnorm(self) -> bool:
+        """Whether the exporter says that it has merged a BatchNorm into these weights."""
+        return has_fused_batchnorm(self.node)
+
+
+def has_fused_batchnorm(node: NodeProto) -> bool:
+    """Whether the exporter says that a node's weights have a BatchNorm in them."""
+    return any(FUSED in entry.value for entry in node.metadata_props if entry.key.endswith("rule_name"))
+
+
+def write_layers(graph: GraphProto, parts: Sequence[NodeProto | Layer]) -> list[Layer]:
+    """Put nodes and layers back into the graph; the layers with their final names, one per weight."""
+    named = _named(_tied([part for part in parts if isinstance(part, Layer)]))
+    groups: dict[str, list[Layer]] = {}
+    for layer in named:
+        groups.setdefault(layer.name, []).append(layer)
+    written: dict[str, list[NodeProto]] = {}
+    for group in groups.values():
+        written.update(_Writer(graph, group).nodes())
+    nodes: list[NodeProto] = []
+    for part in parts:
+        nodes.extend(written[part.output] if isinstance(part, Layer) else [part])
+    set_nodes(graph, nodes)
+    return [group[0] for group in groups.values()]
+
+
+def _tied(layers: list[Layer]) -> list[Layer]:
+    """Layers whose weights are the same numbers share the first one's weight: no two trainings end in equal matrices."""
+    seen: dict[tuple[object, ...], list[Layer]] = {}
+    result = []
+    for layer in layers:
+        w = layer.weight
+        flat = bool(np.all(w == w.flat[0])) if w.size else True
+        key = (w.dtype, w.shape, w[:1].tobytes(), layer.weight_name if flat else "")
+        twin = next((other for other in seen.get(key, []) if np.array_equal(other.weight, w)), None)
+        if twin is None:
+            seen.setdefault(key, []).append(layer)
+        else:
+            layer = replace(layer, weight=twin.weight, weight_name=twin.weight_name, origin=twin.origin)
+        result.append(layer)
+    return result
+
+
+def _named(layers: list[Layer]) -> list[Layer]:
+    """The name the file suggests, or dense_1, dense_2, … in its order; one name per weight, one weight per name."""
+    names: dict[int, str] = {}
+    result = []
+    for layer in layers:
+        if id(layer.weight) not in names:
+            stem = layer.name or layer_name(layer.node, layer.origin, layer.bias_name) or f"dense_{len(names) + 1}"
+            taken, name, number = set(names.values()), stem, 1
+            while name in taken:
+                number += 1
+                name = f"{stem}_{number}"
+            names[id(layer.weight)] = name
+        result.append(replace(layer, name=names[id(layer.weight)]))
+    return result
+
+
+class _Writer:
+    """Writes the layers that share one weight: as one module where their biases agree, else with the biases apart."""
+
+    def __init__(self, graph: GraphProto, group: list[Layer]):
+        self.graph, self.group = graph, group
+        first = group[0].bias
+        self.one_bias = all(np.array_equal(layer.bias, first) if first is not None else layer.bias is None for layer in group)  # type: ignore[arg-type]
+
+    def nodes(self) -> dict[str, list[NodeProto]]:
+        """The nodes of each layer, by its output."""
+        first = self.group[0]
+        weight = self._stored(first.weight, first.weight_name, "weight")
+        bias = self._stored(first.bias, "", "bias") if self.one_bias and first.bias is not None else ""
+        return {layer.output: self._layer(layer, weight, bias) for layer in self.group}
+
+    def _layer(self, layer: Layer, weight: str, bias: str) -> list[NodeProto]:
+        ending = list(layer.after)
+        output = ending[0].input[0] if ending else layer.output
+        apart = layer.bias is not None and not bias
+        y = fresh(self.graph, f"{output}/product") if apart else output
+        made = [*layer.before, dense_node(layer.x, weight, bias, y, layer.kind, layer.name)]
+        if apart and layer.bias is not None:
+            made.append(helper.make_node("Add", [y, self._stored(layer.bias, "", "bias")], [output]))
+        return [*made, *ending]
+
+    def _stored(self, array: Array, name: str, role: str) -> str:
+        """The initializer that holds the array: the file's own where it is the same, else a new one."""
+        own = constants(self.graph).get(name)
+        if own is not None and tuple(own.dims) == array.shape and np.array_equal(to_array(own), array):
+            return name
+        return add_constant(self.graph, fresh(self.graph, f"{self.group[0].name}.{role}"), array)

@@ -1,0 +1,118 @@
+"""The road from an ONNX file to a `Model`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from onnx import ModelProto, TensorProto
+
+from audit.errors import ModelError
+from audit.model.base import InputSpec, Model
+from audit.model.common import check_weights
+from audit.model.onnx.batch import settle_batch
+from audit.model.onnx.convert import convert
+from audit.model.onnx.dense import rewrite_dense
+from audit.model.onnx.graph import opset, tensor_type
+from audit.model.onnx.linear import expand_linear_models
+from audit.model.onnx.outputs import take_off_head
+from audit.model.onnx.ports import choose_input, choose_output
+from audit.model.onnx.prepare import class_labels, prepare, refuse
+from audit.model.onnx.read import Source, read
+from audit.model.onnx.runtime import Reference
+from audit.settings import Settings
+
+DTYPES = {
+    TensorProto.FLOAT: torch.float32,
+    TensorProto.DOUBLE: torch.float64,
+    TensorProto.FLOAT16: torch.float16,
+    TensorProto.BFLOAT16: torch.bfloat16,
+    TensorProto.INT64: torch.int64,
+    TensorProto.INT32: torch.int32,
+    TensorProto.INT16: torch.int16,
+    TensorProto.INT8: torch.int8,
+    TensorProto.UINT8: torch.uint8,
+    TensorProto.BOOL: torch.bool,
+}
+
+
+def load(path: Path, settings: Settings) -> Model:
+    """The network in `path`, with its scores [n, C] and the file itself in onnxruntime as the reference."""
+    source = read(path)
+    output = choose_output(path, source.model, settings.output)
+    plain = prepare(source.model, output)
+    declared = _declared_input(path, plain, settings.input)
+    opened, batch = settle_batch(plain)
+    refuse(path, opened.graph)
+    scores, head, notes = _scores(path, opened)
+    network = _converted(path, scores)
+    check_weights(dict(network.named_parameters()), path)
+    names, ops = _layers(network)
+    return Model(
+        network=network,
+        path=path,
+        format="onnx",
+        sha256=source.sha256,
+        input=InputSpec(declared.name, declared.shape, declared.dtype, batch),
+        output=output,
+        head=head,
+        opset=opset(source.model) or None,
+        ops=ops,
+        names=names,
+        notes=(*_batch_notes(declared.batch, batch), *notes, *_class_notes(source.model, output)),
+        reference=_reference(source, declared, output),
+        reference_name="onnxruntime",
+    )
+
+
+def _declared_input(path: Path, model: ModelProto, wanted: str | None) -> InputSpec:
+    """The input as the file declares it, its own batch size included."""
+    name = choose_input(path, model, wanted)
+    kind = tensor_type(model.graph.input[0])
+    if kind.element not in DTYPES:
+        raise ModelError(
+            f"{path}: the input {name!r} takes {TensorProto.DataType.Name(kind.element).lower()} numbers, which no data "
+            "here can be turned into; export the model with a float input."
+        )
+    shape = kind.shape[1:] if kind.shape is not None else None
+    return InputSpec(name, shape, DTYPES[kind.element], kind.shape[0] if kind.shape else None)
+
+
+def _scores(path: Path, opened: ModelProto) -> tuple[ModelProto, str, tuple[str, ...]]:
+    """The graph that gives the scores, its dense layers rewritten; the head; and the sentences about both."""
+    scores = ModelProto()
+    scores.CopyFrom(opened)
+    expand_linear_models(scores)
+    head, head_notes = take_off_head(path, scores, opened)
+    return scores, head, (*head_notes, *rewrite_dense(scores))
+
+
+def _converted(path: Path, proto: ModelProto) -> torch.fx.GraphModule:
+    try:
+        return convert(proto)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
+
+
+def _layers(network: torch.fx.GraphModule) -> tuple[dict[str, str], dict[str, str]]:
+    """Names where they differ from the submodule's, and the operators of the dense layers' submodules."""
+    names = {path: name for path, name in network.onnx_names.items() if path != name}  # type: ignore[operator, union-attr]
+    return names, dict(network.onnx_ops)  # type: ignore[arg-type]
+
+
+def _batch_notes(declared: int | None, kept: int | None) -> tuple[str, ...]:
+    if declared is None:
+        return ()
+    if kept is None:
+        return (f"The file fixes the batch size at {declared}; it was freed, and gives the same answers.",)
+    return (f"The file works with batches of {kept} alone, so it is fed {kept} samples at a time.",)
+
+
+def _class_notes(model: ModelProto, output: str) -> tuple[str, ...]:
+    labels = class_labels(model, output)
+    return (f"The file names its classes {', '.join(map(str, labels))}, in this order.",) if labels else ()
+
+
+def _reference(source: Source, declared: InputSpec, output: str) -> Reference:
+    element = next(number for number, dtype in DTYPES.items() if dtype == declared.dtype)
+    return Reference(source.path, declared.name, element, output, declared.batch, class_labels(source.model, output))
