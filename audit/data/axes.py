@@ -8,6 +8,7 @@ from audit.data.source import Array
 from audit.errors import UsageError
 
 CHANNELS = (1, 3, 4)
+BILINEAR = 2  # Pillow's Resampling.BILINEAR, which smooths when it shrinks
 
 
 def guess_axes(shape: tuple[int, ...]) -> str:
@@ -26,13 +27,18 @@ def guess_axes(shape: tuple[int, ...]) -> str:
     return "chw" if first else "hwc"
 
 
+def sides(size: tuple[int, ...]) -> tuple[int, int]:
+    """Height and width that `--resize` names; one number is a square."""
+    if len(size) > 2 or min(size) < 1:
+        raise UsageError(f"--resize: {','.join(map(str, size))} is not a height and a width, such as 32,32.")
+    return size[0], size[-1]
+
+
 def resize(x: Array, axes: str, size: tuple[int, ...]) -> Array:
     """Images [n, ...] resized plane by plane, antialiased, as image files are when they are decoded."""
     from PIL import Image
 
-    if len(size) > 2 or min(size) < 1:
-        raise UsageError(f"--resize: {','.join(map(str, size))} is not a height and a width, such as 32,32.")
-    height, width = size if len(size) == 2 else size * 2
+    height, width = sides(size)
     if axes not in ("hw", "hwc", "chw"):
         raise UsageError(
             f"--resize: samples of shape {x.shape[1:]} are not images; remove it, or store images as [n, h, w]."
@@ -42,7 +48,7 @@ def resize(x: Array, axes: str, size: tuple[int, ...]) -> Array:
     out = np.empty((*planes.shape[:-2], height, width), kind)
     for place in np.ndindex(*planes.shape[:-2]):
         plane = Image.fromarray(np.ascontiguousarray(planes[place], kind))
-        out[place] = np.asarray(plane.resize((width, height), Image.Resampling.BILINEAR))
+        out[place] = np.asarray(plane.resize((width, height), BILINEAR))
     return np.moveaxis(out, 1, 3) if axes == "hwc" else out
 
 

@@ -16,10 +16,8 @@ def check_features(table: Any, path: Path, features: tuple[str, ...]) -> None:
     odd = [name for name in features if not is_number(table.schema.field(name).type)]
     if odd:
         names = ", ".join(repr(name) for name in odd[:6]) + (f" and {len(odd) - 6} more" if len(odd) > 6 else "")
-        columns = "column" if len(odd) == 1 else "columns"
-        raise DataError(
-            f"{path}: {columns} {names} not numeric; encode as numbers the way the model was trained, or remove."
-        )
+        what = f"column {names} is" if len(odd) == 1 else f"columns {names} are"
+        raise DataError(f"{path}: {what} not numeric; encode as numbers the way the model was trained, or remove.")
     for name in features:
         refuse_missing(table.column(name), path, name)
 

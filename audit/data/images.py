@@ -1,18 +1,24 @@
 """Image folders: `train/<class>/*.png` and `test/<class>/*.png`.
 
-Pixels are taken as stored, so orientation tags are not applied, as in training pipelines by default. Files are decoded only once they are chosen, so that a cap on the samples also caps the work.
+Pixels are taken as stored: orientation tags are not applied, as training pipelines leave them by default. Files are
+decoded only once they are chosen, so that a cap on the samples also caps the work.
 """
 
 from __future__ import annotations
 
 import os
+import struct
 import warnings
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from audit.data.axes import BILINEAR, sides
 from audit.data.labels import class_order
 from audit.data.names import SPLITS
 from audit.data.source import Array, Folder, Match, Rows, Source, Stored
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+BROKEN = (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error, zlib.error)
 GRAY, COLOUR = ("1", "L", "LA", "La"), ("P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr")
 
 
@@ -101,39 +108,36 @@ def _size(pixels: Array) -> str:
 
 
 def _is_gray(file: Path) -> bool:
-    from PIL import Image
-
-    try:
-        with Image.open(file) as image:
-            return image.mode in GRAY
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise _broken(file, error) from error
+    with _opened(file) as image:
+        return image.mode in GRAY
 
 
 def decode(file: Path, gray: bool, settings: Settings) -> Array:
     """One image as uint8 [h, w] or [h, w, 3]; alpha is dropped, a palette looked up, the first frame taken."""
+    with _opened(file) as image:
+        plain = _plain(image, gray, file)
+    if settings.resize is not None:
+        height, width = sides(settings.resize)
+        plain = plain.resize((width, height), BILINEAR)
+    pixels = np.asarray(plain, dtype=np.uint8)
+    return pixels[..., ::-1] if settings.channels == "bgr" else pixels
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Image]:
+    """The image, with every complaint of the decoder turned into a sentence, and its warnings kept quiet."""
     from PIL import Image
 
+    too_large = (Image.DecompressionBombWarning, Image.DecompressionBombError)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(file) as image:
-                plain = _plain(image, gray, file)
-    except (
-        OSError,
-        ValueError,
-        SyntaxError,
-        EOFError,
-        Image.DecompressionBombWarning,
-        Image.DecompressionBombError,
-    ) as error:
-        raise _broken(file, error) from error
-    if settings.resize is not None:
-        height, width = settings.resize if len(settings.resize) == 2 else settings.resize * 2
-        plain = plain.resize((width, height), Image.Resampling.BILINEAR)
-    pixels = np.asarray(plain, dtype=np.uint8)
-    return pixels[..., ::-1] if settings.channels == "bgr" else pixels
+                yield image
+    except (*BROKEN, *too_large) as error:
+        reason = (str(error).replace(f" {str(file)!r}", "").splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise DataError(f"{file}: cannot be decoded as an image ({reason}); replace or remove it.") from error
 
 
 def _plain(image: Image, gray: bool, file: Path) -> Image:
@@ -144,8 +148,3 @@ def _plain(image: Image, gray: bool, file: Path) -> Image:
     if image.mode in ("P", "PA"):
         image = image.convert("RGBA").convert("RGB")
     return image.convert("L" if gray else "RGB")
-
-
-def _broken(file: Path, error: Exception) -> DataError:
-    reason = str(error).replace(f" {str(file)!r}", "").rstrip(".")
-    return DataError(f"{file}: cannot be decoded as an image ({reason}); replace or remove it.")

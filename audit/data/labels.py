@@ -48,6 +48,8 @@ def to_indices(
     text = train.dtype.kind == "U" or test.dtype.kind == "U"
     if wanted is None and not text:
         return train, test, None, []
+    if train.ndim == test.ndim == 2 and is_one_hot(train) and is_one_hot(test):
+        train, test = train.argmax(1), test.argmax(1)
     if train.ndim > 1 or test.ndim > 1:
         raise DataError(
             f"{where}: --classes needs one label per sample, but the labels have {train.shape[-1]} columns."

@@ -31,8 +31,7 @@ class Part:
     @property
     def where(self) -> str:
         """The file to name when something is wrong with this split."""
-        files = self.source.files
-        return str(files[0].parent.parent if self.source.file_per_sample else files[0])
+        return str(self.source.files[0])
 
 
 def read_data(path: Path, settings: Settings) -> Data:
@@ -167,7 +166,7 @@ def _first_column(row: Array, stored: Stored) -> str:
 def _axes(layout: str, stored: Stored, x: Array) -> str:
     if stored.axes:
         return stored.axes
-    if layout in ("images", "idx") and x.ndim == 3:
+    if x.dtype == np.uint8 and x.ndim == 3:
         return "hw"
     return "hwc" if layout == "images" else guess_axes(x.shape[1:])
 

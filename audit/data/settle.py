@@ -152,6 +152,10 @@ def _indices(labels: Labels, task: str) -> Labels:
             raise DataError(
                 f"{labels.path}: --task {task} needs whole labels but one is {odd:g}; use --task regression."
             )
+    if len(labels.values) == 1:
+        value = labels.values[0]
+        name = value if labels.names is None else labels.names[value]
+        raise DataError(f"{labels.path}: every label is {str(name)!r}; an audit needs at least two classes.")
     return replace(labels, train=labels.train.astype(np.int64), test=labels.test.astype(np.int64))
 
 

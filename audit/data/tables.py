@@ -147,10 +147,12 @@ def _label_columns(columns: Sequence[str], path: Path, wanted: str | None) -> tu
 
 def _agree(columns: Sequence[str], path: Path, expected: tuple[str, ...], first: Path) -> list[str]:
     """Refuse a table whose columns differ from train's; say so where only their order does."""
-    for words, odd in (("lacks", set(expected) - set(columns)), ("has besides", set(columns) - set(expected))):
-        if odd:
-            names = ", ".join(repr(name) for name in sorted(odd)[:6])
-            raise DataError(f"{path}: {words} the columns of {first.name} {names}; both tables need the same columns.")
+    missing, extra = sorted(set(expected) - set(columns)), sorted(set(columns) - set(expected))
+    if missing or extra:
+        lacks = [f"lacks {', '.join(map(repr, missing[:6]))}"] if missing else []
+        adds = [f"adds {', '.join(map(repr, extra[:6]))}"] if extra else []
+        differs = " and ".join(lacks + adds)
+        raise DataError(f"{path}: {differs} compared with {first.name}; both tables need the same columns.")
     same = [name for name in columns if name in expected] == [name for name in expected if name in columns]
     return [] if same else [f"The columns of {path.name} were put in the order of {first.name}."]
 
