@@ -68,6 +68,8 @@ class Settings:
     test_samples: int | None = knob(0, "test samples to use, stratified (0: all)")
     seed: int = knob(0, "seed of every random choice")
     bootstrap: int = knob(2000, "bootstrap draws behind each interval")
+    partner_space: str = knob("input", "where a test sample's train partner is looked for", "input", "features")
+    directions: int = knob(20, "Hessian directions kept of a layer with more than 4,096 weights")
     memory: str | None = knob(None, "memory budget, such as 2GB (default: a quarter of RAM)")
     precision: str = knob("float64", "arithmetic of the capture pass", "float64", "float32")
     device: str = knob("auto", "where to compute", "auto", "cpu", "cuda")

@@ -1,0 +1,147 @@
+"""What the activity–weight decomposition reports of a layer, and of the pairs that it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from audit.report import Interval, says
+
+
+@dataclass(frozen=True)
+class SharpPart:
+    """What the sharp directions contribute."""
+
+    count: int
+    contribution: float
+    share: float | None = says("of the directions' sum; null where that sum is not positive")
+    elbow: bool = says("whether sigma_g really drops behind them; without an elbow the count is where half of its variance is")
+    ratio: float | None = says("sigma_g of the last sharp direction over that of the next")
+    variance_share: float | None = says("how much of the variance of the effective gradients they hold")
+    note: str | None = says("how the count came about, where it was not an elbow", default=None)
+
+
+@dataclass(frozen=True)
+class FlatPart:
+    """What all other directions contribute, those beyond the kept ones included."""
+
+    contribution: float
+    share: float | None
+
+
+@dataclass(frozen=True)
+class FixedSplit:
+    """The split at a fixed count, the number of classes: the one to compare models by."""
+
+    count: int
+    contribution: float
+    share: float | None
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """What lies beyond the kept directions, exact, as one lump."""
+
+    directions: int
+    contribution: float
+    sigma_g: float = says("root of the variance of the effective gradients outside the kept directions")
+    sigma_w: float
+
+
+@dataclass(frozen=True)
+class Width:
+    """How far the weights can move along one direction before the train loss has doubled."""
+
+    direction: int = says("its place in the order of sigma_g, from 1")
+    lower: float | None = says("where the loss first doubles on the one side; the direction's sign is arbitrary")
+    upper: float | None
+    width: float | None
+    skipped: str | None = None
+
+
+@dataclass(frozen=True)
+class DualityIntervals:
+    """95 % bootstrap intervals over pairs, with directions and border held fixed."""
+
+    gap: Interval = None
+    sharp_contribution: Interval = None
+    flat_contribution: Interval = None
+    sharp_share: Interval = says("null where the directions' sum is not clearly positive", default=None)
+    flat_share: Interval = None
+
+
+@dataclass(frozen=True)
+class SampleGap:
+    """A test sample and its train partner."""
+
+    index: int = says("position in the test split as stored")
+    partner: int = says("position in the train split as stored")
+    label: str | None
+    prediction: str | None
+    partner_prediction: str | None
+    test_loss: float
+    partner_loss: float
+    gap: float
+
+
+@dataclass(frozen=True)
+class ClassShare:
+    """What one class adds to the gap over pairs."""
+
+    name: str
+    pairs: int
+    unpaired: int
+    contribution: float = says("sum of its pairs' gaps over the number of all pairs: the classes add up to the gap")
+    share: float | None
+    mean_gap: float | None = says("mean over its own pairs")
+
+
+@dataclass(frozen=True)
+class Carriers:
+    """Which test samples and which classes carry the gap over pairs."""
+
+    pairs: int
+    unpaired: int
+    gap: float | None
+    samples: list[SampleGap] = says("the pairs with the largest gap, largest first")
+    samples_share: float | None = says("of the gap, in the samples listed; null where the gap is not positive")
+    classes: list[ClassShare] | None = says("null for regression")
+    skipped: str | None = None
+
+
+@dataclass(frozen=True)
+class DualityBlock:
+    """The gap of a layer's pairs, split along the eigenvectors of its Hessian."""
+
+    pairs: int
+    unpaired: int = says("test samples without a train sample of their label")
+    dropped: int = says("pairs whose train partner reaches the layer as the zero vector: no weight can act on it")
+    space: str = says("where partners were looked for: input, or features (the layer's own input)")
+    partner_rule: str
+    max_residual: float | None = says("max |l(w*, x) - l(w, x')|: the duality checked on this model")
+    dual_residual: float | None = says("largest relative error of W* X = W X'; zero but for rounding unless tokens depend")
+    gap: float | None = says("mean over pairs of l(test) - l(its train partner): the sum below, by construction", default=None)
+    basis: str = "hessian"
+    basis_complete: bool | None = None
+    basis_residual: float | None = says("largest |H e - λ e| over the largest eigenvalue", default=None)
+    directions: int | None = says("directions kept", default=None)
+    eigenvalues: list[float] = says("of the Hessian, in the order of sigma_g", default_factory=list)
+    sigma_g: list[float] = says("sharpness: deviation of the effective gradients along each direction", default_factory=list)
+    sigma_w: list[float] = says("size: deviation of the dual weights along each direction", default_factory=list)
+    cumulative_w: list[float] = says("S_w: running sum of sigma_w", default_factory=list)
+    c: list[float | None] = says("correlation of the two; null where one does not vary", default_factory=list)
+    contribution: list[float] = says("covariance of the two: the direction's part of the gap", default_factory=list)
+    mean_term: float | None = says("sum of mu_g mu_w over all directions", default=None)
+    sharp: SharpPart | None = None
+    flat: FlatPart | None = None
+    fixed: FixedSplit | None = says("split at the number of classes; null for regression", default=None)
+    remainder: Remainder | None = None
+    total_g: float | None = says("T_g: variance of the effective gradients over all directions", default=None)
+    total_w: float | None = says("T_w: variance of the dual weights over all directions", default=None)
+    total_w_second_moment: float | None = says("Eq. 12: T_w plus the squared mean", default=None)
+    trace_hessian: float | None = says("T_h", default=None)
+    widths: list[Width] = field(default_factory=list)
+    width_samples: int | None = says("train samples that the widths were found on", default=None)
+    ci95: DualityIntervals = field(default_factory=DualityIntervals)
+    carriers: Carriers | None = says("only where partners are looked for in feature space", default=None)
+    share_skipped: str | None = says("why the shares are null", default=None)
+    skipped: str | None = says("why the layer has no decomposition", default=None)

@@ -1,0 +1,102 @@
+"""The directions that the gap is split along: eigenvectors of the layer's Hessian over the train samples.
+
+Up to 4,096 weights all of them; beyond, the leading ones. Eigenvectors of one eigenvalue are unique only up to a
+rotation, and so is everything projected on them: inside such an eigenspace (the null space above all) the directions
+are those that diagonalise the covariance of the effective gradients g there, and where g does not vary either, of ΔW.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from audit.spectrum import DENSE_LIMIT, LayerHessian, all_eigenpairs, top_eigenpairs
+
+SAME = 1e-10  # eigenvalues closer than this, relative to the largest, are one eigenspace
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Orthonormal directions, as the eigenproblem gave them."""
+
+    values: Tensor  # [N]  eigenvalues, descending
+    vectors: Tensor  # [N, out, in]
+    complete: bool
+    residual: float  # largest ‖H e − λ e‖ / |λ|_max
+    trace: float | None  # Tr H where all eigenvalues are known
+
+
+@dataclass(frozen=True)
+class Projections:
+    """ΔW of every pair along every direction, in the order of σ_g, largest first."""
+
+    w: Tensor  # [K, N]
+    values: Tensor  # [N]  eᵀ H e
+    sigma_g: Tensor  # [N]
+    leading: Tensor  # [m, out, in]  the first directions themselves
+
+
+def hessian_basis(hessian: LayerHessian, directions: int, seed: int) -> Basis:
+    """All eigenvectors, or the leading ones whose eigenvalue is not zero to working precision."""
+    if hessian.dim <= DENSE_LIMIT:
+        pairs = all_eigenpairs(hessian)
+        trace = float(pairs.values.sum())
+        return Basis(pairs.values, pairs.vectors, True, float(pairs.residuals.max()), trace)
+    pairs = top_eigenpairs(hessian, directions, seed=seed)
+    known = int((pairs.values > SAME * pairs.values.abs().max()).sum())
+    residual = float(pairs.residuals[:known].max()) if known else 0.0
+    return Basis(pairs.values[:known], pairs.vectors[:known], False, residual, None)
+
+
+def settle(basis: Basis, w: Tensor, s: Tensor, leading: int) -> Projections:
+    """Rotates every degenerate eigenspace and puts the directions in the order of σ_g.
+
+    w [K, N] projections on `basis`, s [K] with g_k = s_k ΔW_k.
+    """
+    w = w.clone()
+    rotations: list[tuple[slice, Tensor]] = []
+    for space in eigenspaces(basis.values):
+        rotation = _rotation(w[:, space], s)
+        w[:, space] = w[:, space] @ rotation
+        rotations.append((space, rotation))
+    sigma_g = (s[:, None] * w).std(0, correction=0)
+    order = torch.argsort(sigma_g, descending=True, stable=True)
+    vectors = [_direction(basis, rotations, int(n)) for n in order[:leading]]
+    leading_vectors = torch.stack(vectors) if vectors else basis.vectors[:0]
+    return Projections(w[:, order], basis.values[order], sigma_g[order], leading_vectors)
+
+
+def eigenspaces(values: Tensor) -> list[slice]:
+    """Runs of more than one eigenvalue, each closer than `SAME` to the next; values descending."""
+    if len(values) < 2:
+        return []
+    together = (values[:-1] - values[1:]) <= SAME * values.abs().max()
+    edges = [0, *(torch.nonzero(~together)[:, 0] + 1).tolist(), len(values)]
+    return [slice(a, b) for a, b in pairwise(edges) if b - a > 1]
+
+
+def _rotation(w: Tensor, s: Tensor) -> Tensor:
+    """Q [m, m] orthogonal: its columns diagonalise Cov(g), and Cov(ΔW) where g does not vary."""
+    Q, rank = _principal(s[:, None] * w)
+    rest, _ = _principal(w @ Q[:, rank:])
+    return torch.cat([Q[:, :rank], Q[:, rank:] @ rest], 1)
+
+
+def _principal(samples: Tensor) -> tuple[Tensor, int]:
+    """Principal directions of samples [K, m] as columns [m, m], widest first, and how many of them vary at all."""
+    if samples.shape[1] == 0:
+        return samples.new_zeros(0, 0), 0
+    _, widths, V = torch.linalg.svd(samples - samples.mean(0), full_matrices=True)
+    floor = widths.max() * max(samples.shape) * torch.finfo(samples.dtype).eps if len(widths) else 0.0
+    return V.mT, int((widths > floor).sum())
+
+
+def _direction(basis: Basis, rotations: list[tuple[slice, Tensor]], n: int) -> Tensor:
+    """Direction n after the rotations  [out, in]."""
+    for space, rotation in rotations:
+        if space.start <= n < space.stop:
+            return torch.einsum("noi,n->oi", basis.vectors[space], rotation[:, n - space.start])
+    return basis.vectors[n]
