@@ -114,12 +114,13 @@ class _Lift:
 
     def _spread(self, node: NodeProto, name: str, shape: tuple[int, ...], place: int, moving: str, axis: int) -> str:
         """Repeat a constant for the batch at hand: Expand(name, [..., size of `moving` along `axis`, ...])."""
-        sizes, batch, target, spread = (fresh(self.graph, f"{name}/{part}") for part in ("sizes", "n", "shape", "spread"))
-        before, after = (np.array(part, dtype=np.int64) for part in (shape[:place], shape[place + 1 :]))
+        sizes, batch, target, spread = (fresh(self.graph, f"{name}/{part}") for part in ("sizes", "n", "to", "spread"))
+        parts = {"axis": (axis,), "before": shape[:place], "after": shape[place + 1 :]}
+        at, before, after = (self._constant(f"{name}/{k}", np.array(v, dtype=np.int64)) for k, v in parts.items())
         nodes = [
             helper.make_node("Shape", [moving], [sizes]),
-            helper.make_node("Gather", [sizes, self._constant("axis", np.array([axis], dtype=np.int64))], [batch]),
-            helper.make_node("Concat", [self._constant("before", before), batch, self._constant("after", after)], [target], axis=0),
+            helper.make_node("Gather", [sizes, at], [batch]),
+            helper.make_node("Concat", [before, batch, after], [target], axis=0),
             helper.make_node("Expand", [name, target], [spread]),
         ]
         _insert_before(self.graph, node, nodes)
@@ -145,8 +146,8 @@ def _free_axis(shape: Shape | None) -> int | None:
 def _landing(old: list[int], axis: int, new: list[int], batch: int) -> int | None:
     """The axis of a reshaped tensor that the batch lands on: the one whose elements span those of `axis`.
 
-    Where `axis` is a merged one (batch x heads, tokens x batch) that comes apart again, the part as long as the batch is
-    the likeliest; a wrong guess is found when the graph is run.
+    Where `axis` is a merged one (batch x heads, tokens x batch) that comes apart again, the part as long as the batch
+    is the likeliest; a wrong guess is found when the graph is run.
     """
     ends = [prod(new[: place + 1]) for place in range(len(new))]
     starts = [prod(new[:place]) for place in range(len(new))]

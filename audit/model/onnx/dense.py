@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
@@ -22,8 +23,7 @@ from audit.model.onnx.graph import (
     to_array,
     uses,
 )
-from audit.model.onnx.layer import Layer, has_fused_batchnorm, write_layers
-from audit.model.onnx.linear import DENSE_DOMAIN
+from audit.model.onnx.layer import DENSE_DOMAIN, Layer, has_fused_batchnorm, write_layers
 from audit.model.onnx.naming import layer_name
 
 ACTIVATION = "activation"
@@ -33,7 +33,8 @@ ACTIVATION = "activation"
 def rewrite_dense(model: ModelProto) -> tuple[str, ...]:
     """Replace all dense patterns in the graph by Dense nodes; sentences about what an exporter did to the weights."""
     graph = model.graph
-    merged = [layer_name(n, n.input[1], "") or n.name for n in graph.node if n.op_type == "Conv" and has_fused_batchnorm(n)]
+    convolutions = [node for node in graph.node if node.op_type == "Conv" and has_fused_batchnorm(node)]
+    merged = [layer_name(node, node.input[1], "") or node.name for node in convolutions]
     finder = _Finder(model)
     parts = finder.with_biases([finder.look(node) for node in graph.node])
     layers = write_layers(graph, parts)
@@ -44,8 +45,8 @@ def rewrite_dense(model: ModelProto) -> tuple[str, ...]:
     if not merged:
         return ()
     return (
-        f"The exporter has merged a BatchNorm into {', '.join(sorted(merged))}: the weights audited there are not the ones "
-        "that were trained.",
+        f"The exporter has merged a BatchNorm into {', '.join(sorted(merged))}: the weights audited there are not "
+        "the ones that were trained.",
     )
 
 
@@ -61,7 +62,6 @@ class _Finder:
             "MatMul": self._matmul,
             "FusedMatMul": self._matmul,
             "Einsum": self._einsum,
-            "Dense": self._dense,
         }
 
     def look(self, node: NodeProto) -> NodeProto | Layer:
@@ -87,7 +87,8 @@ class _Finder:
             return None
         for product, vector in (node.input, reversed(node.input)):
             layer = made.get(product)
-            if layer is None or vector not in self.known or self.counts[product] != 1 or layer.after or layer.bias is not None:
+            alone = vector in self.known and self.counts[product] == 1
+            if layer is None or not alone or layer.after or layer.bias is not None:
                 continue
             bias = self._vector(to_array(self.known[vector]), len(layer.weight), self._rank(product))
             if bias is not None:
@@ -103,7 +104,7 @@ class _Finder:
         if side is None:
             return None
         flags = (options.get("transA", 0), options.get("transB", 0))
-        layer = self._product(node, "gemm", side, flags, options.get("alpha", 1.0))
+        layer = self._product(node, node.doc_string or "gemm", side, flags, options.get("alpha", 1.0))
         if layer is None:
             return None
         layer = self._with_addend(layer, node.input[2] if len(node.input) > 2 else "", options.get("beta", 1.0))
@@ -119,9 +120,9 @@ class _Finder:
         return self._product(node, "matmul", side, flags, options.get("alpha", 1.0))
 
     def _product(self, node: NodeProto, kind: str, side: int, flags: tuple[int, int], alpha: float) -> Layer | None:
-        """x W' with the weight on the right; with it on the left, W' x = (xᵀ W'ᵀ)ᵀ."""
+        """With the weight on the right, x W'; with it on the left, W' x = (xᵀ W'ᵀ)ᵀ."""
         matrix = self._matrix(node.input[side], self._rank(node.input[1 - side]))
-        rank = 2 if kind == "gemm" else self._rank(node.input[1 - side])
+        rank = self._rank(node.input[1 - side]) if "MatMul" in node.op_type else 2
         if matrix is None or (rank is not None and rank < 2):
             return None
         as_stored = bool(flags[1]) if side == 1 else not flags[0]
@@ -168,13 +169,6 @@ class _Finder:
             layer = replace(layer, after=(helper.make_node("Reshape", [split, shape], [layer.output]),))
         return layer
 
-    def _dense(self, node: NodeProto) -> Layer | None:
-        """A Dense that is there already, from a linear model."""
-        x, w, *rest = node.input
-        bias = to_array(self.known[rest[0]]) if rest else None
-        kind = attributes(node)["kind"]
-        return Layer(node, kind, x, to_array(self.known[w]), w, w, node.output[0], bias, name=node.name)
-
     # what follows the product inside the same node
 
     def _with_addend(self, layer: Layer, addend: str, beta: float) -> Layer:
@@ -191,11 +185,11 @@ class _Finder:
             addend = scaled_addend
         return self._followed(layer, lambda y, output: helper.make_node("Add", [y, addend], [output]))
 
-    def _with_activation(self, layer: Layer, options: dict[str, object]) -> Layer:
+    def _with_activation(self, layer: Layer, options: dict[str, Any]) -> Layer:
         activation = options.get(ACTIVATION)
         if not activation:
             return layer
-        own = {key.removeprefix(f"{ACTIVATION}_"): value for key, value in options.items() if key.startswith(f"{ACTIVATION}_")}
+        own = {key[len(ACTIVATION) + 1 :]: value for key, value in options.items() if key.startswith(f"{ACTIVATION}_")}
         return self._followed(layer, lambda y, output: helper.make_node(str(activation), [y], [output], **own))
 
     def _followed(self, layer: Layer, step: Callable[[str, str], NodeProto]) -> Layer:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Product:
     """y[batch, outs] = Σ x[batch, ins] w[...], with ins the last axes of x and outs the last axes of y.
 
-    `order` permutes w's axes to (outs, ins). `kept` is how many leading axes x and y share; None where an ellipsis hides it.
+    `order` permutes w's axes to (outs, ins). `kept` is how many leading axes x and y share; None behind an ellipsis.
     """
 
     order: tuple[int, ...]

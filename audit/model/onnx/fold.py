@@ -93,10 +93,11 @@ def _passes_through(node: NodeProto, known: Mapping[str, TensorProto]) -> bool:
 def fold_shapes(model: ModelProto) -> bool:
     """Replace what reads only static sizes of a shape; a free batch size stays free."""
     graph = model.graph
-    if not any(node.op_type in ("Shape", "Size") for node in graph.node):
+    if not any(node.op_type == "Shape" for node in graph.node):
         return False
     types, known = infer_types(model), constants(graph)
-    sizes = {n.output[0]: _sizes(n, types[n.input[0]]) for n in graph.node if n.op_type == "Shape" and n.input[0] in types}
+    shapes = [node for node in graph.node if node.op_type == "Shape"]
+    sizes = {node.output[0]: _sizes(node, types.get(node.input[0], TensorType())) for node in shapes}
     found = {}
     for node in graph.node:
         value = _static_value(node, sizes, known)

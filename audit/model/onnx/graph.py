@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +92,7 @@ def to_array(tensor: TensorProto) -> Array:
 
 def add_constant(graph: GraphProto, name: str, array: Array, origin: str = "") -> str:
     """A new initializer; `origin` is the parameter that it was made from, kept in its doc string for naming layers."""
-    tensor = numpy_helper.from_array(np.ascontiguousarray(array), name)
+    tensor = numpy_helper.from_array(array, name)
     tensor.doc_string = origin
     graph.initializer.append(tensor)
     return name
@@ -169,10 +170,9 @@ def _size(dim: Any) -> int | None:
 def infer_types(model: ModelProto) -> dict[str, TensorType]:
     """Types of all values, by ONNX shape inference over the graph without its heavy weights."""
     light = skeleton(model)
-    try:
+    # a graph that inference rejects may still run; then only what the file declares is known
+    with suppress(onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         light = onnx.shape_inference.infer_shapes(light, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        pass  # a graph that inference rejects may still run; then only what the file declares is known
     graph = light.graph
     types = {tensor.name: TensorType(tensor.data_type, tuple(tensor.dims)) for tensor in graph.initializer}
     return types | {value.name: tensor_type(value) for value in (*graph.value_info, *graph.input, *graph.output)}

@@ -67,7 +67,7 @@ def find_head(view: View, name: str) -> tuple[str, str] | None:
 def softmax(view: View, name: str) -> str | None:
     """Softmax(x); Exp(x) / ReduceSum(Exp(x)), with or without the maximum taken off; Exp(log-softmax(x))."""
     if node := view.maker(name, "Softmax"):
-        return node.input[0] if _over_classes(view, node) else None
+        return str(node.input[0]) if _over_classes(view, node) else None
     if node := view.maker(name, "Exp"):
         return log_softmax(view, node.input[0])
     if node := view.maker(name, "Div"):
@@ -81,7 +81,7 @@ def softmax(view: View, name: str) -> str | None:
 def log_softmax(view: View, name: str) -> str | None:
     """LogSoftmax(x); Log(softmax(x)); x minus its ReduceLogSumExp or Log(ReduceSum(Exp(x)))."""
     if node := view.maker(name, "LogSoftmax"):
-        return node.input[0] if _over_classes(view, node) else None
+        return str(node.input[0]) if _over_classes(view, node) else None
     if node := view.maker(name, "Log"):
         return softmax(view, node.input[0])
     if node := view.maker(name, "Sub"):
@@ -94,7 +94,7 @@ def log_softmax(view: View, name: str) -> str | None:
 def sigmoid(view: View, name: str) -> str | None:
     """Sigmoid(x); 1 / (1 + Exp(-x)), as a Div or a Reciprocal."""
     if node := view.maker(name, "Sigmoid"):
-        return node.input[0]
+        return str(node.input[0])
     bottom = None
     if node := view.maker(name, "Reciprocal"):
         bottom = node.input[0]
@@ -164,5 +164,6 @@ def _partner(view: View, node: NodeProto, number: float) -> str | None:
 
 def _negated(view: View, name: str) -> str | None:
     if node := view.maker(name, "Neg"):
-        return node.input[0]
-    return _partner(view, node, -1) if (node := view.maker(name, "Mul")) else None
+        return str(node.input[0])
+    node = view.maker(name, "Mul")
+    return _partner(view, node, -1) if node else None

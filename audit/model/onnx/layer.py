@@ -9,9 +9,9 @@ import numpy as np
 from onnx import GraphProto, NodeProto, helper
 
 from audit.model.onnx.graph import Array, add_constant, constants, fresh, set_nodes, to_array
-from audit.model.onnx.linear import dense_node
 from audit.model.onnx.naming import layer_name
 
+DENSE_DOMAIN = "gen_audit"
 FUSED = "FuseBatchNorm"
 """What the newer PyTorch exporter notes at a node into whose weights it has multiplied a BatchNorm."""
 
@@ -31,12 +31,18 @@ class Layer:
     bias_name: str = ""
     before: tuple[NodeProto, ...] = ()
     after: tuple[NodeProto, ...] = ()
-    name: str = ""
+    name: str = ""  # given when layers are written
 
     @property
     def absorbed_batchnorm(self) -> bool:
         """Whether the exporter says that it has merged a BatchNorm into these weights."""
         return has_fused_batchnorm(self.node)
+
+
+def dense_node(layer: Layer, weight: str, bias: str, output: str) -> NodeProto:
+    """The one form that every dense layer is brought into; `bias` may be empty."""
+    inputs = [layer.x, weight, bias] if bias else [layer.x, weight]
+    return helper.make_node("Dense", inputs, [output], name=layer.name, domain=DENSE_DOMAIN, kind=layer.kind)
 
 
 def has_fused_batchnorm(node: NodeProto) -> bool:
@@ -61,7 +67,7 @@ def write_layers(graph: GraphProto, parts: Sequence[NodeProto | Layer]) -> list[
 
 
 def _tied(layers: list[Layer]) -> list[Layer]:
-    """Layers whose weights are the same numbers share the first one's weight: no two trainings end in equal matrices."""
+    """Layers with the same numbers for weights share the first one's: no two trainings end in equal matrices."""
     seen: dict[tuple[object, ...], list[Layer]] = {}
     result = []
     for layer in layers:
@@ -83,7 +89,7 @@ def _named(layers: list[Layer]) -> list[Layer]:
     result = []
     for layer in layers:
         if id(layer.weight) not in names:
-            stem = layer.name or layer_name(layer.node, layer.origin, layer.bias_name) or f"dense_{len(names) + 1}"
+            stem = layer_name(layer.node, layer.origin, layer.bias_name) or f"dense_{len(names) + 1}"
             taken, name, number = set(names.values()), stem, 1
             while name in taken:
                 number += 1
@@ -99,7 +105,7 @@ class _Writer:
     def __init__(self, graph: GraphProto, group: list[Layer]):
         self.graph, self.group = graph, group
         first = group[0].bias
-        self.one_bias = all(np.array_equal(layer.bias, first) if first is not None else layer.bias is None for layer in group)  # type: ignore[arg-type]
+        self.one_bias = all(_equal(layer.bias, first) for layer in group)
 
     def nodes(self) -> dict[str, list[NodeProto]]:
         """The nodes of each layer, by its output."""
@@ -113,7 +119,7 @@ class _Writer:
         output = ending[0].input[0] if ending else layer.output
         apart = layer.bias is not None and not bias
         y = fresh(self.graph, f"{output}/product") if apart else output
-        made = [*layer.before, dense_node(layer.x, weight, bias, y, layer.kind, layer.name)]
+        made = [*layer.before, dense_node(layer, weight, bias, y)]
         if apart and layer.bias is not None:
             made.append(helper.make_node("Add", [y, self._stored(layer.bias, "", "bias")], [output]))
         return [*made, *ending]
@@ -124,3 +130,7 @@ class _Writer:
         if own is not None and tuple(own.dims) == array.shape and np.array_equal(to_array(own), array):
             return name
         return add_constant(self.graph, fresh(self.graph, f"{self.group[0].name}.{role}"), array)
+
+
+def _equal(a: Array | None, b: Array | None) -> bool:
+    return b is None if a is None else b is not None and np.array_equal(a, b)

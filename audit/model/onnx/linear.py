@@ -7,29 +7,25 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from audit.model.onnx.graph import Array, add_constant, attributes, fresh, infer_types, set_nodes
+from audit.model.onnx.graph import Array, TensorType, add_constant, attributes, fresh, infer_types, set_nodes
 
-DENSE_DOMAIN = "gen_audit"
 KINDS = {"LinearClassifier": "linear_classifier", "LinearRegressor": "linear_regressor"}
 
 
-def dense_node(x: str, weight: str, bias: str, output: str, kind: str, name: str) -> NodeProto:
-    """y = x Wᵀ + b with W [out, in] and b [out] (empty: none): the one form that every dense layer is brought into."""
-    inputs = [x, weight, bias] if bias else [x, weight]
-    return helper.make_node("Dense", inputs, [output], name=name, domain=DENSE_DOMAIN, kind=kind)
-
-
 def expand_linear_models(model: ModelProto) -> None:
-    """Replace each LinearClassifier's scores and each LinearRegressor by Dense and standard operators."""
+    """Replace each LinearClassifier's scores and each LinearRegressor by a Gemm and standard operators.
+
+    The Gemm's doc string says what the file called it.
+    """
+    graph = model.graph
+    if not any(node.op_type in KINDS for node in graph.node):
+        return
     types = infer_types(model)
-    graph, nodes = model.graph, []
-    for node in model.graph.node:
-        features = _features(node, types[node.input[0]].shape if node.input and node.input[0] in types else None)
-        parts = _Expansion(model, node, features).nodes() if node.op_type in KINDS and features else [node]
-        nodes.extend(parts)
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        features = _features(node, types.get(node.input[0], TensorType()).shape) if node.op_type in KINDS else 0
+        nodes.extend(_Expansion(model, node, features).nodes() if features else [node])
     set_nodes(graph, nodes)
-    if any(node.domain == DENSE_DOMAIN for node in graph.node):
-        model.opset_import.append(helper.make_opsetid(DENSE_DOMAIN, 1))
 
 
 def _features(node: NodeProto, shape: tuple[int | None, ...] | None) -> int:
@@ -86,7 +82,11 @@ class _Expansion:
 
     def _dense(self, weight: Array, bias: Array, output: str) -> list[NodeProto]:
         x, name = fresh(self.graph, f"{output}/input"), self.node.name or KINDS[self.node.op_type]
-        w = add_constant(self.graph, fresh(self.graph, f"{name}.weight"), weight)
-        b = add_constant(self.graph, fresh(self.graph, f"{name}.bias"), bias) if np.any(bias) else ""
-        cast = helper.make_node("Cast", [self.node.input[0]], [x], to=TensorProto.FLOAT)
-        return [cast, dense_node(x, w, b, output, KINDS[self.node.op_type], name)]
+        inputs = [x, add_constant(self.graph, fresh(self.graph, f"{name}.weight"), weight)]
+        if np.any(bias):
+            inputs.append(add_constant(self.graph, fresh(self.graph, f"{name}.bias"), bias))
+        kind = KINDS[self.node.op_type]
+        return [
+            helper.make_node("Cast", [self.node.input[0]], [x], to=TensorProto.FLOAT),
+            helper.make_node("Gemm", inputs, [output], name=name, doc_string=kind, transB=1),
+        ]

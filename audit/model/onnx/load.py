@@ -14,7 +14,6 @@ from audit.model.onnx.batch import settle_batch
 from audit.model.onnx.convert import convert
 from audit.model.onnx.dense import rewrite_dense
 from audit.model.onnx.graph import opset, tensor_type
-from audit.model.onnx.linear import expand_linear_models
 from audit.model.onnx.outputs import take_off_head
 from audit.model.onnx.ports import choose_input, choose_output
 from audit.model.onnx.prepare import class_labels, prepare, refuse
@@ -22,7 +21,7 @@ from audit.model.onnx.read import Source, read
 from audit.model.onnx.runtime import Reference
 from audit.settings import Settings
 
-DTYPES = {
+DTYPES: dict[int, torch.dtype] = {
     TensorProto.FLOAT: torch.float32,
     TensorProto.DOUBLE: torch.float64,
     TensorProto.FLOAT16: torch.float16,
@@ -44,8 +43,9 @@ def load(path: Path, settings: Settings) -> Model:
     declared = _declared_input(path, plain, settings.input)
     opened, batch = settle_batch(plain)
     refuse(path, opened.graph)
-    scores, head, notes = _scores(path, opened)
-    network = _converted(path, scores)
+    head, head_notes = take_off_head(path, opened)
+    dense_notes = rewrite_dense(opened)
+    network = _converted(path, opened)
     check_weights(dict(network.named_parameters()), path)
     names, ops = _layers(network)
     return Model(
@@ -59,7 +59,7 @@ def load(path: Path, settings: Settings) -> Model:
         opset=opset(source.model) or None,
         ops=ops,
         names=names,
-        notes=(*_batch_notes(declared.batch, batch), *notes, *_class_notes(source.model, output)),
+        notes=(*_batch_notes(declared.batch, batch), *head_notes, *dense_notes, *_class_notes(source.model, output)),
         reference=_reference(source, declared, output),
         reference_name="onnxruntime",
     )
@@ -71,20 +71,11 @@ def _declared_input(path: Path, model: ModelProto, wanted: str | None) -> InputS
     kind = tensor_type(model.graph.input[0])
     if kind.element not in DTYPES:
         raise ModelError(
-            f"{path}: the input {name!r} takes {TensorProto.DataType.Name(kind.element).lower()} numbers, which no data "
-            "here can be turned into; export the model with a float input."
+            f"{path}: the input {name!r} takes {TensorProto.DataType.Name(kind.element).lower()} numbers, which no "
+            "data here can be turned into; export the model with a float input."
         )
     shape = kind.shape[1:] if kind.shape is not None else None
     return InputSpec(name, shape, DTYPES[kind.element], kind.shape[0] if kind.shape else None)
-
-
-def _scores(path: Path, opened: ModelProto) -> tuple[ModelProto, str, tuple[str, ...]]:
-    """The graph that gives the scores, its dense layers rewritten; the head; and the sentences about both."""
-    scores = ModelProto()
-    scores.CopyFrom(opened)
-    expand_linear_models(scores)
-    head, head_notes = take_off_head(path, scores, opened)
-    return scores, head, (*head_notes, *rewrite_dense(scores))
 
 
 def _converted(path: Path, proto: ModelProto) -> torch.fx.GraphModule:

@@ -45,7 +45,7 @@ def parameter_stem(name: str) -> str:
 
 
 def node_scope(node: NodeProto) -> str:
-    """The module path of a node: from the newer exporter's notes, else from a name such as /blocks/blocks.0/fc1/MatMul."""
+    """The module path of a node: from the newer exporter's notes, or a name such as /blocks/blocks.0/fc1/MatMul."""
     for entry in node.metadata_props:
         if entry.key == SCOPES:
             return _last_scope(entry.value)

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, helper
 
-from audit.errors import ModelError
 from audit.model.onnx.batch import trial_inputs
 from audit.model.onnx.graph import Array, TensorType, add_constant, bypass, fresh, prune, set_nodes, tensor_type
 from audit.model.onnx.heads import View, find_head
@@ -26,20 +25,17 @@ ROW_SUM = 1e-3
 TRIALS = 16
 
 
-def take_off_head(path: Path, model: ModelProto, opened: ModelProto) -> tuple[str, tuple[str, ...]]:
-    """Let the graph end in scores [n, C]; the head's name in HEADS, and sentences that say what was done.
-
-    `opened` is the same graph in standard operators, which onnxruntime can try out.
-    """
+def take_off_head(path: Path, model: ModelProto) -> tuple[str, tuple[str, ...]]:
+    """Let the graph end in scores [n, C]; the head's name in HEADS, and sentences that say what was done."""
     output = model.graph.output[0].name
-    head, notes = _strip(path, model, opened, output)
+    head, notes = _strip(model, output)
     shape = View.of(model).types.get(output, TensorType())
     require_flat(path, output, shape)
     _flatten(model, shape)
     return head, notes
 
 
-def _strip(path: Path, model: ModelProto, opened: ModelProto, output: str) -> tuple[str, tuple[str, ...]]:
+def _strip(model: ModelProto, output: str) -> tuple[str, tuple[str, ...]]:
     view = View.of(model)
     core = view.beneath_reshapes(output)
     found = find_head(view, core)
@@ -49,21 +45,21 @@ def _strip(path: Path, model: ModelProto, opened: ModelProto, output: str) -> tu
         bypass(model.graph, output if rank == 2 else core, scores)
         return head, (f"The output {output!r} ends in a {WORDS[head]}; the audit is of the scores beneath it.",)
     maker = view.makers.get(core)
-    if maker is None or maker.op_type in LINEAR or not _gives_probabilities(opened):
+    if maker is None or maker.op_type in LINEAR or not _gives_probabilities(model):
         return "none", ()
     _append_log(model, output)
     return "softmax", (
-        f"The output {output!r} holds probabilities that no known final layer explains; the audit is of their logarithm, "
-        "whose softmax they are.",
+        f"The output {output!r} holds probabilities that no known final layer explains; the audit is of their "
+        "logarithm, whose softmax they are.",
     )
 
 
 def _gives_probabilities(model: ModelProto) -> bool:
     """Whether random inputs give rows of two or more numbers that are not negative and add up to one."""
     answer = _trial(model)
-    if answer is None or answer.ndim < 2 or len(answer) != TRIALS or answer[0].size < 2:
+    if answer is None or answer[0].size < 2:
         return False
-    rows = answer.reshape(TRIALS, -1).astype(np.float64)
+    rows = answer.reshape(len(answer), -1).astype(np.float64)
     return bool(np.all(rows >= 0) and np.all(np.abs(rows.sum(1) - 1) < ROW_SUM))
 
 
@@ -75,12 +71,12 @@ def _trial(model: ModelProto) -> Array | None:
         session = Session(model)
     except RuntimeFailure:
         return None
-    for x in trial_inputs(kind, TRIALS):
-        parts = np.split(np.resize(x, (-(-TRIALS // batch) * batch, *x.shape[1:])), -(-TRIALS // batch)) if batch else [x]
+    for x in trial_inputs(kind, batch or TRIALS):
         try:
-            return np.concatenate([session.run([model.graph.output[0].name], {declared.name: p})[0] for p in parts])[:TRIALS]
+            answer: Array = session.run([model.graph.output[0].name], {declared.name: x})[0]
         except RuntimeFailure:
             continue
+        return answer if answer.ndim > 1 and len(answer) == len(x) else None
     return None
 
 
@@ -115,9 +111,3 @@ def _step_behind(model: ModelProto, output: str, stem: str) -> str:
         node.output[:] = [inner if name == output else name for name in node.output]
     set_nodes(graph, nodes)
     return inner
-
-
-def require_scores(path: Path, model: ModelProto) -> None:
-    """Refuse a graph whose output is a constant or the input itself."""
-    if not model.graph.node:
-        raise ModelError(f"{path}: the output is not computed by any operator, so there is no network to audit.")

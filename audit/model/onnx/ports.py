@@ -18,7 +18,9 @@ def choose_output(path: Path, model: ModelProto, wanted: str | None) -> str:
         raise ModelError(f"{path}: there is no output {wanted!r}; --output can be one of {_listed(names, types)}.")
     scores = [name for name in ([wanted] if wanted else names) if _is_scores(model, name, types)]
     if wanted and not scores:
-        raise ModelError(f"{path}: the output {wanted!r} holds no scores (floats); choose another of {_listed(names, types)}.")
+        raise ModelError(
+            f"{path}: the output {wanted!r} holds no scores (floats); choose another of {_listed(names, types)}."
+        )
     if not scores:
         raise ModelError(
             f"{path}: no output holds scores (floats), only {_listed(names, types)}; "
@@ -27,7 +29,9 @@ def choose_output(path: Path, model: ModelProto, wanted: str | None) -> str:
     flat = [name for name in scores if _is_flat(types.get(name, TensorType()))]
     best = flat if len(scores) > 1 and flat else scores
     if len(best) > 1:
-        raise ModelError(f"{path}: several outputs could be the scores: {_listed(best, types)}; choose one with --output NAME.")
+        raise ModelError(
+            f"{path}: several outputs could be the scores: {_listed(best, types)}; choose one with --output NAME."
+        )
     return best[0]
 
 
@@ -57,7 +61,9 @@ def choose_input(path: Path, model: ModelProto, wanted: str | None) -> str:
     if wanted is not None and wanted not in names:
         raise ModelError(f"{path}: there is no input {wanted!r}; --input can be one of {_listed(names, types)}.")
     if not names:
-        raise ModelError(f"{path}: the scores do not depend on any input, so there is nothing to audit; export it again.")
+        raise ModelError(
+            f"{path}: the scores do not depend on any input, so there is nothing to audit; export it again."
+        )
     others = [name for name in names if name != (wanted or names[0])]
     if others:
         raise ModelError(
@@ -84,7 +90,10 @@ def shape_text(kind: TensorType) -> str:
     """A shape as people write it: [n, 3, 32, 32]."""
     if kind.shape is None:
         return "of unknown shape"
-    sizes = ["n" if size is None and axis == 0 else "?" if size is None else str(size) for axis, size in enumerate(kind.shape)]
+    sizes = [
+        "n" if size is None and axis == 0 else "?" if size is None else str(size)
+        for axis, size in enumerate(kind.shape)
+    ]
     return f"[{', '.join(sizes)}]"
 
 

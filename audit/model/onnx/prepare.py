@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx.inliner
@@ -11,13 +12,14 @@ from onnx import GraphProto, ModelProto, helper
 
 from audit.errors import ModelError
 from audit.model.onnx.graph import attributes, constants, prune, set_nodes, to_array, walk
+from audit.model.onnx.linear import expand_linear_models
 
 REFUSED = (
     (
         r"(Dynamic)?(Quantize|Dequantize)Linear|QLinear\w+|\w+Integer(ToFloat)?|QGemm|QAttention|MatMulNBits|MatMulBnb4",
         "is quantised and its steps have no gradient; audit the float model it came from",
     ),
-    (r"TreeEnsemble\w*", "is made of decision trees, which have no gradient and no dense layers; audit a network instead"),
+    (r"TreeEnsemble\w*", "is made of decision trees, which have no gradient and no dense layers; audit a network"),
     (
         r"String\w+|TfIdfVectorizer|RegexFullMatch|CategoryMapper|DictVectorizer|LabelEncoder|OneHotEncoder|Tokenizer",
         "works on text or categories; export the part of the model behind its encoder, which takes numbers",
@@ -46,8 +48,9 @@ def prepare(model: ModelProto, output: str) -> ModelProto:
     _drop_unused_inputs(graph)
     _forget_zero_states(graph)
     del graph.value_info[:]
-    for tensor in graph.initializer:
-        tensor.doc_string = ""  # from here on it says which parameter a constant was made from
+    for item in (*graph.initializer, *graph.node):
+        item.doc_string = ""  # from here on it says what a constant or a node was before it was rewritten
+    expand_linear_models(ready)
     return ready
 
 
@@ -112,10 +115,10 @@ def _forget_zero_states(graph: GraphProto) -> None:
 
 def class_labels(model: ModelProto, output: str) -> list[int | str]:
     """The class labels in the order of the scores, where a scikit-learn export names them."""
-    for node in model.graph.node:
+    makers = [node for node in model.graph.node if output in node.output and node.op_type == "ZipMap"]
+    lone = [node for node in model.graph.node if node.op_type == "LinearClassifier"]
+    for node in makers or (lone if len(lone) == 1 else []):
         options = attributes(node)
-        labels = options.get("classlabels_int64s") or options.get("classlabels_ints") or options.get("classlabels_strings")
-        if labels and (output in node.output or node.op_type == "LinearClassifier"):
-            return [label.decode() if isinstance(label, bytes) else label for label in labels]
+        labels: list[Any] = next((value for name, value in options.items() if name.startswith("classlabels")), [])
+        return [label.decode() if isinstance(label, bytes) else label for label in labels]
     return []
-

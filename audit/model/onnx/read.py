@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import GraphProto, ModelProto, TensorProto
 from onnx.external_data_helper import ExternalDataInfo
 
@@ -24,7 +24,7 @@ LARGEST_CHECK = 2**31 - 1
 
 STRANGERS = (
     (0, b"version https://git-lfs", "is a Git LFS pointer, not the model itself; fetch it with `git lfs pull`"),
-    (0, b"PK\x03\x04", "is a zip archive, which PyTorch and Keras write; rename it to .pt, .pt2 or .pth if it is PyTorch's"),
+    (0, b"PK\x03\x04", "is a zip archive; if PyTorch wrote it, rename it to .pt2 or .pt"),
     (0, b"\x89HDF", "is an HDF5 file, which Keras writes; export it to ONNX with tf2onnx"),
     (0, b"\x80", "is a Python pickle; if it holds PyTorch weights, rename it to .pt and give --arch"),
     (4, b"TFL3", "is a TensorFlow Lite file; convert it with tf2onnx"),
@@ -74,7 +74,7 @@ def _content(path: Path) -> bytes:
 
 def _parse(path: Path, content: bytes) -> ModelProto:
     try:
-        model = ModelProto.FromString(content)
+        model: ModelProto = ModelProto.FromString(content)
     except DecodeError as error:
         raise ModelError(
             f"{path}: not a readable ONNX file, it is cut short, damaged or of another format; export or copy it again."
@@ -104,7 +104,7 @@ def _external(graph: GraphProto) -> list[TensorProto]:
 def tensor_file(path: Path, tensor: TensorProto) -> Path:
     """The file that holds an external tensor: in the model's own folder and nowhere else, also through links."""
     location = {entry.key: entry.value for entry in tensor.external_data}.get("location", "")
-    file = path.parent / location
+    file: Path = path.parent / location
     outside = not location or Path(location).name != location or "\\" in location
     if outside or file.resolve().parent not in (path.parent.resolve(), path.resolve().parent):
         raise ModelError(
@@ -143,7 +143,8 @@ def _check_opset(path: Path, model: ModelProto) -> None:
         )
     if 0 < version < OLDEST:
         raise ModelError(
-            f"{path}: opset {version} is too old to be read reliably; convert it with onnx.version_converter to 13 or later."
+            f"{path}: opset {version} is too old to be read reliably; convert it with onnx.version_converter to 13 or "
+            "later."
         )
 
 
@@ -158,5 +159,5 @@ def _check(path: Path, model: ModelProto) -> None:
             Session(path)
         except RuntimeFailure as failure:
             raise ModelError(
-                f"{path}: not a valid ONNX model ({failure}); export it again, with an opset that its exporter supports."
+                f"{path}: not a valid ONNX model ({failure}); export it again, with an opset its exporter supports."
             ) from failure

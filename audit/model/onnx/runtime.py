@@ -63,9 +63,9 @@ def random_input(shape: tuple[int, ...], element: int) -> Array:
 
 
 class Reference:
-    """The user's own file in onnxruntime: raw inputs [n, ...] to the audited output [n, ...]. Opened at the first call.
+    """The user's own file in onnxruntime: raw inputs [n, ...] to the audited output [n, ...]; opened when first called.
 
-    A file with a fixed batch size is fed in batches of that size, the last one filled up with copies of its last sample.
+    A file with a fixed batch size is fed in batches of that size, the last one filled up with its last sample.
     """
 
     def __init__(self, path: Path, input_name: str, element: int, output: str, batch: int | None, classes: list[Any]):

@@ -1,0 +1,187 @@
+"""Is the network that is audited the network in the file? Checked on the user's own samples before any other number."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from audit.errors import ModelError
+from audit.model.base import HEADS, Model, Reference
+
+Array = NDArray[np.generic]
+Answers = NDArray[np.float64]
+
+SAMPLES = 64
+ELEMENTS = 2**21
+"""Input numbers per trial: large images are tried with fewer samples."""
+
+TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4, torch.float16: 2e-2}
+"""Allowed difference, as a share of the largest output, by the precision of the file's weights.
+
+The network is run in float64, so the difference is the rounding of the file's own runtime: a few to some hundred units
+in the last place of a deep network's answer (float32: 6e-8 each, float16: 5e-4). A wrong conversion is off by far more.
+"""
+STEADY = 1e-9
+"""Two runs of the same network in float64 may differ by the order of their sums, not by more."""
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far the audited network, its head put back on, is from the file's own runtime."""
+
+    against: str
+    samples: int
+    batch_sizes: tuple[int, ...]
+    max_abs_diff: float
+    max_rel_diff: float  # max_abs_diff as a share of the largest output
+    tolerance: float  # what max_abs_diff may be
+
+
+def check_parity(model: Model, x: Array) -> Parity:
+    """Compare network and reference on the first samples of x, all at once and one alone; stop where they disagree."""
+    if model.reference is None:
+        raise ValueError("there is no reference to compare with")
+    samples = _first(x)
+    network = _double(model)
+    sizes = (model.input.batch,) if model.input.batch else tuple(dict.fromkeys((len(samples), 1)))
+    share = TOLERANCES[_precision(model.network)]
+    largest, scale = 0.0, 0.0
+    for size in sizes:
+        batch = samples if model.input.batch else samples[:size]
+        expected = _expected(model, model.reference, batch)
+        differences, size_scale = _differences(model, network(batch), expected)
+        _require(model, differences, share * size_scale, size_scale, size)
+        largest, scale = max(largest, float(differences.max())), max(scale, size_scale)
+    return Parity(model.reference_name, len(samples), sizes, largest, largest / scale, share * scale)
+
+
+def check_behaviour(model: Model, x: Array) -> None:
+    """Stop at a network whose answer to a sample depends on chance or on the other samples of the batch."""
+    samples = _first(x)
+    network = _double(model)
+    first, second = network(samples), network(samples)
+    if not _steady(first, second):
+        raise ModelError(
+            f"{model.path}: the model answers differently when asked twice, so no number about it would hold; "
+            "export it in inference mode, without dropout or random operators."
+        )
+    company = samples.copy()
+    company[1::2] = _others(samples[1::2])
+    if not _steady(first[::2], network(company)[::2]):
+        raise ModelError(
+            f"{model.path}: the answer for one sample depends on the other samples of its batch, so samples cannot be "
+            "audited one by one; export it in inference mode, with the statistics of BatchNorm fixed."
+        )
+
+
+def _first(x: Array) -> Array:
+    """As many samples as a quick check can take."""
+    per_sample = max(x[:1].size, 1)
+    return x[: max(2, min(SAMPLES, ELEMENTS // per_sample))]
+
+
+def _others(x: Array) -> Array:
+    """Different samples of the same kind: each one's numbers in reverse, and the samples in reverse."""
+    return x.reshape(len(x), -1)[::-1, ::-1].reshape(x.shape)
+
+
+def _double(model: Model) -> Callable[[Array], Answers]:
+    """The scores in float64 [n, C], fed in the batch size that the network insists on."""
+    network = copy.deepcopy(model.network).to(torch.float64)
+
+    def run(x: Array) -> Answers:
+        size = model.input.batch or len(x)
+        filled = np.concatenate([x, np.repeat(x[-1:], -len(x) % size, axis=0)])
+        batch = torch.from_numpy(np.ascontiguousarray(filled)).to(model.input.dtype)
+        scores = torch.cat([_scores(model, network, part) for part in torch.split(batch, size)])
+        answers: Answers = scores[: len(x)].numpy()
+        return answers
+
+    return run
+
+
+def _scores(model: Model, network: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    try:
+        with torch.no_grad():
+            scores: torch.Tensor = network(x.to(torch.float64) if x.is_floating_point() else x)
+    except Exception as error:  # whatever the file's operators do with a batch of this size
+        raise ModelError(
+            f"{model.path}: the network cannot take {len(x)} samples at once ({_line(error)}); "
+            "export the model with a free batch size."
+        ) from error
+    if scores.ndim != 2 or len(scores) != len(x):
+        raise ModelError(
+            f"{model.path}: {len(x)} samples give an answer of shape {list(scores.shape)}, not one row of scores each; "
+            "export the model with an output [n, classes] and a free batch size."
+        )
+    return scores.to(torch.float64)
+
+
+def _expected(model: Model, reference: Reference, x: Array) -> Answers:
+    """What the file's own runtime answers [n, C]."""
+    try:
+        answer = reference(x)
+    except ModelError:
+        raise
+    except Exception as error:  # a foreign runtime may fail in any way
+        raise ModelError(
+            f"{model.path}: {model.reference_name} cannot run the model ({_line(error)}), so nothing can vouch for the "
+            "converted network; export the model again."
+        ) from error
+    return np.asarray(answer, dtype=np.float64).reshape(len(x), -1)
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".:")[:200]
+
+
+def _differences(model: Model, scores: Answers, expected: Answers) -> tuple[Answers, float]:
+    """Largest difference per sample [n], and the size of the largest output."""
+    ours: Answers = HEADS[model.head](torch.from_numpy(scores)).numpy()
+    if ours.shape != expected.shape:
+        raise ModelError(
+            f"{model.path}: {model.reference_name} gives {expected.shape[1]} numbers per sample and the converted "
+            f"network {ours.shape[1]}; choose the output to audit with --output NAME."
+        )
+    if model.head == "log_softmax" and np.isneginf(expected).any():
+        ours, expected = np.exp(ours), np.exp(expected)  # a probability that the file's precision rounds to zero
+    if not np.isfinite(expected).all():
+        sample = int(np.argmax(~np.isfinite(expected).all(axis=1)))
+        raise ModelError(
+            f"{model.path}: {model.reference_name} answers with NaN or infinity, first for sample {sample}; "
+            "check the preprocessing of the data and the weights of the model."
+        )
+    scale = float(np.abs(expected).max())
+    return np.abs(ours - expected).max(axis=1), scale if scale > 0 else 1.0
+
+
+def _require(model: Model, differences: Answers, tolerance: float, scale: float, size: int) -> None:
+    if np.all(differences <= tolerance):
+        return
+    sample = int(np.argmax(np.where(np.isnan(differences), np.inf, differences)))
+    worst = float(differences[sample])
+    raise ModelError(
+        f"{model.path}: the converted network and {model.reference_name} disagree by {worst:.3g} at sample {sample} "
+        f"in batches of {size} ({worst / scale:.2g} of the largest output; up to {tolerance:.3g} is rounding), so no number "
+        "measured on it would be true of the file; export it again with another opset or exporter, and report this."
+    )
+
+
+def _precision(network: nn.Module) -> torch.dtype:
+    """The precision of the file's weights: the coarsest type that holds every one of them exactly."""
+    weights = [weight.detach() for weight in network.parameters() if weight.is_floating_point()]
+    for dtype in (torch.float16, torch.float32):
+        if weights and all(torch.equal(weight.to(dtype).to(weight.dtype), weight) for weight in weights):
+            return dtype
+    return torch.float64 if weights else torch.float32
+
+
+def _steady(first: Answers, second: Answers) -> bool:
+    scale = np.abs(first[np.isfinite(first)]).max(initial=1.0)
+    return bool(np.allclose(first, second, rtol=0, atol=STEADY * scale, equal_nan=True))
