@@ -46,7 +46,7 @@ def _shapes(model: Model) -> list[tuple[int, ...]]:
 
 def _random(model: Model, shape: tuple[int, ...]) -> Tensor:
     generator = torch.Generator().manual_seed(0)
-    n = model.input.batch or SAMPLES
+    n = 2 * model.input.batch if model.input.batch else SAMPLES
     if model.input.dtype.is_floating_point:
         return torch.rand((n, *shape), generator=generator)
     return torch.randint(0, 2, (n, *shape), generator=generator, dtype=model.input.dtype)

@@ -66,9 +66,12 @@ class Layers:
 
 
 def find_layers(model: Model, example: Tensor) -> Layers:
-    """Looks at every module with weights while `example` [n ≥ 2, ...] runs through the network."""
+    """Looks at every module with weights while `example` runs through the network.
+
+    `example` holds at least 2 samples; for a network with a fixed batch size, two batches.
+    """
     network, dense, passed = model.network, [], []
-    probe = Probe(network, example, fixed_batch=model.input.batch is not None)
+    probe = Probe(network, example, model.input.batch)
     for path, module in modules_with_weights(network).items():
         found = _judge(model, path, module, probe)
         dense.append(found) if isinstance(found, DenseLayer) else passed.append(found)

@@ -2,7 +2,7 @@
 
 A measure answers one question. It is started on an `Audit`, sees every train record once while the capture pass runs,
 and then finishes; only where its mathematics needs several sweeps (an eigenvector, a second split) does it walk over
-`audit.train` or `audit.test` again. What it returns are plain values: blocks of the report, by layer and for the network.
+`audit.train` or `audit.test` again. It returns plain values: blocks of the report, by layer and for the network.
 """
 
 from __future__ import annotations

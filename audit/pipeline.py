@@ -51,7 +51,7 @@ def run_audit(model_path: Path, data_path: Path, settings: Settings, command: st
 
 
 def trusted(model: Model, data: Data, settings: Settings) -> tuple[Model, Parity | None]:
-    """The model in its canonical form, once it has shown that it answers like the file does, every time, sample by sample."""
+    """The model in its canonical form, shown to answer as its file does, every time, each sample by itself."""
     rows = np.linspace(0, len(data.train) - 1, min(PARITY_SAMPLES, len(data.train))).astype(int)
     x = data.train.x[rows]
     model = trace(model, torch.from_numpy(np.ascontiguousarray(x[:8])), settings=settings)
@@ -64,10 +64,8 @@ def list_layers(model_path: Path, settings: Settings) -> tuple[Model, Layers]:
     model = load_model(model_path, settings)
     example = example_input(model)
     model = trace(model, example, settings=settings)
-    network = model.network.to(torch.float64)
-    return model, find_layers(
-        replace(model, network=network), example.double() if example.is_floating_point() else example
-    )
+    precise = replace(model, network=model.network.to(torch.float64))
+    return model, find_layers(precise, example.double() if example.is_floating_point() else example)
 
 
 def _outputs(model: Model, data: Data) -> int:

@@ -18,6 +18,7 @@ from audit.memory import budget_bytes, bytes_per_sample, chunk_size
 from audit.model.base import Model
 from audit.outcome import Outcome
 from audit.settings import Settings
+from audit.watch import scores
 
 PROBE = 4  # samples that the layers are watched with
 
@@ -31,8 +32,9 @@ def set_table(model: Model, data: Data, task: str, settings: Settings) -> tuple[
     loss = LOSS_OF_TASK[task]
     budget = budget_bytes(settings.memory)
     standing = sum(part.numel() * part.element_size() for part in (*train, *test, *network.parameters()))
-    outputs = network(example).reshape(len(example), -1).shape[1]
-    per_sample = bytes_per_sample(network, example, layers.dense, outputs)
+    one_batch = example[: model.input.batch]
+    outputs = scores(network, one_batch).shape[1]
+    per_sample = bytes_per_sample(network, one_batch, layers.dense, outputs)
     chunk = chunk_size(per_sample, budget, standing)
     capture = Capture(network, layers.dense, loss, chunk, model.input.batch)
     room = (budget - standing - chunk * per_sample) // 2  # half of what is left, for each split's records
@@ -68,5 +70,5 @@ def _tensors(split: Split, task: str) -> tuple[Tensor, Tensor]:
 
 def _example(network: nn.Module, x: Tensor, batch: int | None) -> Tensor:
     weight = next(network.parameters())
-    rows = x[torch.arange(batch or min(PROBE, len(x))) % len(x)]
+    rows = x[torch.arange(2 * batch if batch else min(PROBE, len(x))) % len(x)]
     return rows.to(weight.device, weight.dtype if rows.is_floating_point() else rows.dtype)

@@ -1,6 +1,6 @@
 """Experiments on single layers: whose answer reaches whose scores?
 
-Two small batches a and b (the same samples, moved on by one) run through the network. Then a runs again while one layer
+Two small batches a and b (the same samples moved on by one, or the next batch) run through the network. Then a runs again while one layer
 answers as it did for b. If only the first sample's answer is exchanged, only the first sample's scores may move; if all
 are, and the scores become those of b, then everything that reaches the output runs through that layer.
 """
@@ -16,12 +16,12 @@ from audit.watch import arrange, hooked, scores, watch
 class Probe:
     """A few samples, and what every layer made of them."""
 
-    def __init__(self, network: nn.Module, example: Tensor, fixed_batch: bool) -> None:
-        self.network, self.n = network, len(example)
-        self.a, b = example, example.roll(1, 0)
+    def __init__(self, network: nn.Module, example: Tensor, batch: int | None) -> None:
+        self.network, self.n = network, batch or len(example)
+        self.a, b = example[: self.n], example.roll(-self.n if len(example) > self.n else 1, 0)[: self.n]
         self.f_a, self.calls = watch(network, self.a)
         self.f_b, self._calls_b = watch(network, b)
-        self._fewer = None if fixed_batch or self.n < 3 else watch(network, example[:-1])[1]
+        self._fewer = None if batch or self.n < 3 else watch(network, example[:-1])[1]
 
     def batch_axis(self, path: str) -> int | None:
         """The axis that shrinks with the batch; with a fixed batch, the first that is a multiple of it."""
@@ -53,7 +53,7 @@ class Probe:
 
     @torch.no_grad()
     def _exchanged(self, path: str, axis: int, rows: int, noise: float = 0.0) -> Tensor:
-        """Scores of `a` when, in its first `rows` samples, the layer answers as it does for `b` (and louder by noise)."""
+        """Scores of `a` when, in its first `rows` samples, the layer answers as it does for `b`, shifted by `noise`."""
         answers = iter(self._calls_b[path])
 
         def exchange(_module: nn.Module, _inputs: object, z: Tensor) -> Tensor:

@@ -34,11 +34,10 @@ def find_residuals(layers: Sequence[DenseLayer], f: Tensor, gradient: Tensor, ca
     zs = [z for layer in layers for _, z in calls[layer.name]]
     pulled = torch.autograd.grad((f * g).sum(), zs, create_graph=True, materialize_grads=True)
     moving = [part for part in pulled if part.requires_grad]
+    probes = [_direction(tuple(part.shape), part) for part in moving]
     try:
-        probes = [_direction(tuple(part.shape), part) for part in moving]
-        if not moving or not _any_nonzero(
-            torch.autograd.grad(moving, zs, probes, retain_graph=True, allow_unused=True)
-        ):
+        second = torch.autograd.grad(moving, zs, probes, retain_graph=True, allow_unused=True) if moving else ()
+        if not _any_nonzero(second):
             return Residuals({}, "exact")
     except RuntimeError:  # "derivative for … is not implemented": a fused kernel in the network
         return Residuals({}, "gauss-newton")

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from references import gap as reference
+
+from audit.loss import CrossEntropy
+from audit.measures.gap import measure_gap, wilson
+from audit.outcome import Outcome
+
+SAMPLED = 0.05  # of the interval's width: 4,000 draws against 4,000 draws of another generator
+
+
+def outcome(n: int, seed: int, shift: float = 0.0, classes: int = 3) -> Outcome:
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % classes
+    scores = rng.normal(size=(n, classes)) + shift * np.eye(classes)[labels]
+    f, y = torch.from_numpy(scores), torch.from_numpy(labels)
+    wrong = (scores.argmax(1) != labels).astype(float)
+    return Outcome(scores, labels, CrossEntropy().value(f, y).numpy(), wrong)
+
+
+def test_losses_errors_and_intervals_agree_with_the_slow_way() -> None:
+    train, test = outcome(60, 1, shift=2.0), outcome(45, 2, shift=1.0)
+    gap = measure_gap(train, test, ["a", "b", "c"], draws=4000, seed=0)
+    losses = [
+        [reference.cross_entropy(f, y) for f, y in zip(part.scores.tolist(), part.labels.tolist(), strict=True)]
+        for part in (train, test)
+    ]
+    assert gap.train_loss == pytest.approx(reference.mean(losses[0]), rel=1e-12)
+    assert gap.test_loss == pytest.approx(reference.mean(losses[1]), rel=1e-12)
+    assert gap.loss_gap == gap.test_loss - gap.train_loss
+    assert gap.test_error == np.mean(test.scores.argmax(1) != test.labels)
+    low, high = reference.percentile_interval(losses[0], losses[1], draws=4000)
+    assert gap.loss_gap_ci95 == pytest.approx((low, high), abs=SAMPLED * (high - low))
+
+
+def test_classes_add_up_to_the_whole() -> None:
+    train, test = outcome(60, 1, 2.0), outcome(45, 2)
+    gap = measure_gap(train, test, ["a", "b", "c"], draws=50, seed=0)
+    weighted = sum(row.test_samples * row.test_loss for row in gap.per_class if row.test_loss is not None)
+    assert weighted / 45 == pytest.approx(gap.test_loss, rel=1e-12)
+    assert [row.train_samples for row in gap.per_class] == [20, 20, 20]
+
+
+def test_a_class_that_is_missing_somewhere_says_so() -> None:
+    train, test = outcome(60, 1), outcome(2, 2)
+    rows = measure_gap(train, test, ["a", "b", "c"], draws=50, seed=0).per_class
+    assert (rows[2].loss_gap, rows[2].test_loss, rows[2].skipped) == (None, None, "no test samples of this class")
+
+
+def test_a_perfect_fit_still_has_an_interval() -> None:
+    perfect = outcome(100, 1, shift=100.0)
+    gap = measure_gap(perfect, outcome(50, 2), ["a", "b", "c"], draws=200, seed=0)
+    assert gap.train_error == 0.0
+    assert gap.train_error_ci95 == wilson(0.0, 100)
+    assert gap.train_error_ci95 is not None and gap.train_error_ci95[1] == pytest.approx(0.037, abs=1e-3)
+
+
+def test_regression_has_rmse_and_r2_and_no_error() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(40, 2))
+    f = y + 0.5
+    loss = ((f - y) ** 2).sum(1) / 2
+    gap = measure_gap(Outcome(f, y, loss, None), Outcome(f, y, loss, None), None, draws=50, seed=0)
+    assert (gap.train_error, gap.error_gap_ci95) == (None, None)
+    assert gap.train_rmse == pytest.approx(0.5)
+    expected = np.mean([1 - 40 * 0.25 / ((y[:, k] - y[:, k].mean()) ** 2).sum() for k in range(2)])
+    assert gap.test_r2 == pytest.approx(expected, rel=1e-12)
+    assert gap.skipped == "error and accuracy do not exist for regression"
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1000), n=st.integers(2, 40), m=st.integers(2, 40))
+def test_swapping_the_splits_turns_the_gap_around(seed: int, n: int, m: int) -> None:
+    one, two = outcome(n, seed), outcome(m, seed + 1)
+    there, back = (measure_gap(*pair, None, draws=20, seed=0) for pair in ((one, two), (two, one)))
+    assert there.loss_gap == -back.loss_gap
+    assert there.loss_gap_ci95 is not None and there.loss_gap_ci95[0] <= there.loss_gap_ci95[1]
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    hits = 0
+    for trial in range(200):
+        parts = [rng.exponential(size=n) + mean for n, mean in ((200, 0.0), (100, 0.3))]
+        train, test = (Outcome(part[:, None], part[:, None], part, None) for part in parts)
+        low, high = measure_gap(train, test, None, draws=300, seed=trial).loss_gap_ci95 or (0, 0)
+        hits += low <= 0.3 <= high
+    assert 180 <= hits <= 199  # 95 % of 200 is 190, with a standard deviation of 3

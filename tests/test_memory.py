@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from conftest import as_model
+from zoo import build
+
+from audit.errors import BudgetError, UsageError
+from audit.layers import find_layers
+from audit.memory import budget_bytes, bytes_per_sample, chunk_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("512MB", 512 << 20), ("2G", 2 << 30), ("1.5 GiB", 3 << 29), ("100", 100), ("3kb", 3072)]
+)
+def test_amounts_are_read_as_people_write_them(text: str, size: int) -> None:
+    assert budget_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["much", "-1GB", "0", "2 XB", ""])
+def test_nonsense_amounts_are_refused(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        budget_bytes(text)
+    assert str(caught.value) == f"--memory: {text!r} is not an amount of memory; write it like 512MB or 2GB."
+
+
+def test_by_default_a_quarter_of_the_machine() -> None:
+    assert (64 << 20) < budget_bytes(None) < (1 << 44)
+
+
+def test_a_budget_below_one_sample_is_a_sentence() -> None:
+    with pytest.raises(BudgetError) as caught:
+        chunk_size(per_sample=3 << 20, budget=4 << 20, standing=2 << 20)
+    assert str(caught.value) == (
+        "The memory budget of 4 MB is too small: the model and the data take 2 MB and one sample 3 MB more; "
+        "raise --memory or lower --samples."
+    )
+
+
+def test_chunks_fill_the_budget_but_no_more_than_helps() -> None:
+    assert chunk_size(per_sample=1 << 20, budget=10 << 20, standing=0) == 10
+    assert chunk_size(per_sample=1 << 20, budget=1 << 40, standing=0) == 64
+    assert chunk_size(per_sample=1, budget=1 << 40, standing=0) == 1000
+
+
+@pytest.mark.parametrize("name", ["relu", "lenet", "tokens"])
+def test_the_estimate_covers_what_a_record_holds(name: str) -> None:
+    from audit.capture import Capture
+    from audit.loss import CrossEntropy
+
+    network, x, y = build(name)
+    layers = find_layers(as_model(network, tuple(x.shape[1:])), x[:4]).dense
+    (record,) = Capture(network, layers, CrossEntropy(), 7).full(x, y)
+    estimate = bytes_per_sample(network, x[:4], layers, 3)
+    assert record.bytes() / 7 <= estimate
+    assert estimate > bytes_per_sample(network, x[:4], layers, 2)
+    assert torch.is_tensor(record.f)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from audit.errors import UsageError
+from audit.output import staged
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_new_folder_appears_whole(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "out"
+    with staged(out) as stage:
+        (stage / "report.json").write_text("{}")
+        assert not out.exists()
+    assert names(out) == ["report.json"]
+    assert names(tmp_path / "deep") == ["out"]
+
+
+def test_what_else_lies_in_the_folder_is_left_alone_but_old_reports_go(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("report.json", "report.pdf", "mine.txt"):
+        (out / name).write_text("old")
+    with staged(out) as stage:
+        (stage / "report.json").write_text("new")
+    assert names(out) == ["mine.txt", "report.json"]
+    assert (out / "report.json").read_text() == "new"
+
+
+def test_after_a_failure_everything_is_as_before(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "report.json").write_text("old")
+    with pytest.raises(RuntimeError), staged(out) as stage:
+        (stage / "report.json").write_text("half")
+        raise RuntimeError
+    assert (out / "report.json").read_text() == "old"
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(UsageError) as caught, staged(tmp_path / "out"):
+        pass
+    assert str(caught.value) == f"{tmp_path / 'out'}: is a file, not a folder; name another folder with -o."
