@@ -1,0 +1,103 @@
+"""Closed forms: a layer's gradients, sample by sample, from what went in and what comes back.
+
+Each form takes x, the input of one call of the layer, and g, K backward signals at its output, and gives the gradient
+of every parameter for every sample and signal. None forms more than it returns, but for the unfolded patches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Form = Callable[[nn.Module, Tensor, Tensor], dict[str, Tensor]]
+"""module, x [n, …], g [n, K, …] → for each parameter's name its gradients [n, K, *shape]."""
+
+
+def form_of(module: nn.Module) -> Form | None:
+    """The closed form of a layer's kind; None where there is none."""
+    if isinstance(module, (nn.Conv1d, nn.Conv2d)):
+        plain = module.padding_mode == "zeros" and not isinstance(module.padding, str)
+        return _convolution if plain else None
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return _batch_norm if module.track_running_stats and not module.training else None
+    kinds: tuple[tuple[type[nn.Module], Form], ...] = (
+        (nn.LayerNorm, _layer_norm),
+        (nn.GroupNorm, _group_norm),
+        (nn.Embedding, _embedding),
+        (nn.PReLU, _leaky),
+    )
+    return next((form for kind, form in kinds if type(module) is kind), None)
+
+
+def _convolution(module: nn.Module, x: Tensor, g: Tensor) -> dict[str, Tensor]:
+    """∇_W = Σ_p g_p u_pᵀ over the positions p, u_p the patch that the kernel saw there."""
+    assert isinstance(module, (nn.Conv1d, nn.Conv2d))
+    n, K, out = g.shape[:3]
+    G = module.groups
+    g = g.flatten(3)  # [n, K, out, P]
+    U = torch.unflatten(_patches(module, x), 1, (G, -1))  # [n, G, in/G·k, P]
+    by_group = torch.unflatten(g, 2, (G, out // G)).transpose(1, 2).flatten(2, 3)  # [n, G, K·out/G, P]
+    weight = torch.unflatten(by_group @ U.mT, 2, (K, out // G)).transpose(1, 2)
+    return _named(module, weight.reshape(n, K, *module.weight.shape), g.sum(3))
+
+
+def _patches(module: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:
+    """The patches that the kernel sees [n, in·k, P]; a one-dimensional map is a picture of height 1."""
+    sizes: list[Sequence[int]] = [module.kernel_size, module.dilation, module.padding, module.stride]  # type: ignore[list-item]
+    if isinstance(module, nn.Conv1d):
+        x = x[:, :, None]
+        sizes = [(flat, *size) for flat, size in zip((1, 1, 0, 1), sizes, strict=True)]
+    kernel, dilation, padding, stride = (tuple(size) for size in sizes)
+    return F.unfold(x, kernel, dilation=dilation, padding=padding, stride=stride)
+
+
+def _batch_norm(module: nn.Module, x: Tensor, g: Tensor) -> dict[str, Tensor]:
+    assert isinstance(module, nn.modules.batchnorm._BatchNorm)
+    return _scaled(module, F.batch_norm(x, module.running_mean, module.running_var, eps=module.eps), g)
+
+
+def _group_norm(module: nn.Module, x: Tensor, g: Tensor) -> dict[str, Tensor]:
+    assert isinstance(module, nn.GroupNorm)
+    return _scaled(module, F.group_norm(x, module.num_groups, eps=module.eps), g)
+
+
+def _scaled(module: nn.Module, normal: Tensor, g: Tensor) -> dict[str, Tensor]:
+    """Of z = γ x̂ + β with one γ and β per channel: ∇_γ = Σ_p g_p x̂_p and ∇_β = Σ_p g_p over the positions p."""
+    g, normal = g.flatten(3) if g.dim() > 3 else g[..., None], normal[:, None]
+    normal = normal.flatten(3) if normal.dim() > 3 else normal[..., None]
+    return _named(module, (g * normal).sum(3), g.sum(3))
+
+
+def _layer_norm(module: nn.Module, x: Tensor, g: Tensor) -> dict[str, Tensor]:
+    """As above, with γ and β over the last axes and the positions before them."""
+    assert isinstance(module, nn.LayerNorm)
+    normal = F.layer_norm(x, module.normalized_shape, eps=module.eps)[:, None]
+    positions = list(range(2, g.dim() - len(module.normalized_shape)))
+    product = g * normal
+    return _named(module, product.sum(positions), g.sum(positions)) if positions else _named(module, product, g)
+
+
+def _embedding(module: nn.Module, x: Tensor, g: Tensor) -> dict[str, Tensor]:
+    """Every looked-up row gets the signal of each place where it was looked up."""
+    assert isinstance(module, nn.Embedding)
+    n, K = g.shape[:2]
+    rows = x.reshape(n, 1, -1, 1).expand(n, K, -1, module.embedding_dim)
+    weight = torch.zeros(n, K, *module.weight.shape, dtype=g.dtype, device=g.device)
+    return {"weight": weight.scatter_add_(2, rows, g.reshape(n, K, -1, module.embedding_dim))}
+
+
+def _leaky(module: nn.Module, x: Tensor, g: Tensor) -> dict[str, Tensor]:
+    """Of z = x above 0 and a x below, a for all channels or one for each: ∇_a = Σ_p g_p min(x_p, 0)."""
+    assert isinstance(module, nn.PReLU)
+    product = g * x.clamp(max=0)[:, None]
+    if module.num_parameters == 1:
+        return {"weight": product.flatten(2).sum(2, keepdim=True)}
+    return {"weight": product.flatten(3).sum(3) if product.dim() > 3 else product}
+
+
+def _named(module: nn.Module, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    both = {"weight": weight, "bias": bias}
+    return {name: both[name] for name, _ in module.named_parameters(recurse=False)}

@@ -1,0 +1,61 @@
+"""Bootstrap of anything that is a function of means over samples.
+
+A resample is a count per sample, so the means of all columns under many resamples are one matrix product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+LEVELS = (2.5, 97.5)
+BLOCK = 1 << 20  # counts drawn at once
+
+
+def resampled_means(columns: Array, draws: int, seed: int) -> Array:
+    """Means of each column under `draws` resamples with replacement; columns [n, k] → [draws, k]."""
+    n = len(columns)
+    rng = np.random.default_rng(seed)
+    step = max(1, BLOCK // n)
+    return np.concatenate(
+        [_counts(rng, n, min(step, draws - start)) @ columns / n for start in range(0, draws, step)]
+        or [np.empty((0, columns.shape[1]))]
+    )
+
+
+def interval(draws: Array) -> tuple[float, float] | None:
+    """The 95 % percentile interval of the finite draws; None where there are none."""
+    finite = draws[np.isfinite(draws)]
+    if not len(finite):
+        return None
+    lower, upper = np.percentile(finite, LEVELS)
+    return float(lower), float(upper)
+
+
+class Resampled:
+    """Named per-sample columns, their means, and the intervals of functions of these means."""
+
+    def __init__(self, columns: dict[str, Array], draws: int, seed: int) -> None:
+        stacked = np.stack([np.asarray(column, dtype=np.float64) for column in columns.values()], 1)
+        scale = np.maximum(np.abs(stacked).max(0), np.finfo(np.float64).tiny)
+        self._place = {name: place for place, name in enumerate(columns)}
+        self._mean = stacked.mean(0)
+        self._draws = resampled_means(stacked / scale, draws, seed) * scale
+
+    def value(self, function: Callable[..., Array], *names: str) -> float:
+        """`function` of the means of the named columns."""
+        return float(function(*(self._mean[self._place[name]] for name in names)))
+
+    def ci95(self, function: Callable[..., Array], *names: str) -> tuple[float, float] | None:
+        """Its 95 % bootstrap interval over samples."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return interval(function(*(self._draws[:, self._place[name]] for name in names)))
+
+
+def _counts(rng: np.random.Generator, n: int, draws: int) -> Array:
+    """How often each of n samples is drawn, in `draws` resamples [draws, n]."""
+    drawn = rng.integers(n, size=(draws, n)) + n * np.arange(draws)[:, None]
+    return np.bincount(drawn.ravel(), minlength=draws * n).reshape(draws, n).astype(np.float64)

@@ -1,0 +1,94 @@
+"""Singular values of many small matrices at once, and what a local map's volume, rank and dimension follow from.
+
+A Jacobian K = J W of a layer has as many singular values as the network has scores, and J Rᵀ with Wᵀ = Q R has the same
+ones at a fraction of the width. The Gram matrix gives them fast, but squares their spread: where the smallest would
+lose digits, the matrix itself is factored (QR, then SVD of the small triangle).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+SQUARED_SPREAD = 1e-4  # λ_min/λ_max of the Gram matrix below which its eigenvalues are not good to 1e-11
+
+
+@dataclass(frozen=True)
+class LocalMap:
+    """What the Jacobian of C scores does around each of n samples, float64."""
+
+    largest: Tensor  # [n]  ‖K‖₂
+    frobenius: Tensor  # [n]  ‖K‖_F
+    log_volume: Tensor  # [n]  ½ ln det(K Kᵀ); −inf where the rank is below C
+    rank: Tensor  # [n]  int64
+    dimension: Tensor  # [n]  (Σλ)²/Σλ² over the eigenvalues λ of K Kᵀ; nan where K = 0
+    spread: Tensor  # [n]  smallest over largest singular value; 0 where K = 0
+
+
+def local_map(K: Tensor, columns: int, epsilon: float) -> LocalMap:
+    """The local map of K [n, C, r]; `columns` is the width before any QR, `epsilon` that of the arithmetic behind K."""
+    C = K.shape[1]
+    s = singular_values(K)
+    rank = (s > max(C, columns) * epsilon * s[:, :1]).sum(1)
+    lam = s.square()
+    full = rank == C
+    log_volume = torch.where(full, s.log().sum(1), -torch.inf)
+    spread = torch.where(s[:, 0] > 0, s[:, -1] / s[:, 0], 0.0) if s.shape[1] == C else torch.zeros_like(s[:, 0])
+    total = lam.sum(1)
+    shares = lam / total[:, None]  # first divided, then squared: λ² may overflow or vanish
+    return LocalMap(s[:, 0], total.sqrt(), log_volume, rank, 1 / shares.square().sum(1), spread)
+
+
+def singular_values(K: Tensor) -> Tensor:
+    """[n, C, D] → [n, min(C, D)] in descending order, float64, each good to about 1e-11 of itself."""
+    K = K.double()
+    if K.shape[1] > K.shape[2]:
+        K = K.mT
+    scale = K.abs().amax((1, 2), keepdim=True)
+    K = K / torch.where(scale > 0, scale, 1.0)  # squares of tiny or huge entries stay in range
+    lam = torch.linalg.eigvalsh(K @ K.mT).clamp(min=0).flip(1)
+    s = lam.sqrt()
+    hard = lam[:, -1] < SQUARED_SPREAD * lam[:, 0]
+    if bool(hard.any()):
+        s[hard] = torch.linalg.svdvals(torch.linalg.qr(K[hard].mT, mode="r").R)
+    values: Tensor = s * scale[:, :, 0]
+    return values
+
+
+def narrow_factor(W: Tensor) -> Tensor:
+    """F [out, r] such that J F has the singular values of J W for every J: W itself, or Rᵀ where much narrower."""
+    out, width = W.shape
+    return torch.linalg.qr(W.T, mode="r").R.T if width > 2 * out else W
+
+
+def centring(C: int) -> Tensor:
+    """B [C−1, C] with orthonormal rows, all orthogonal to (1, …, 1): Helmert's matrix."""
+    B = torch.tril(torch.ones(C - 1, C, dtype=torch.float64))
+    k = torch.arange(1, C, dtype=torch.float64)
+    B[torch.arange(C - 1), torch.arange(1, C)] = -k
+    return B / (k * (k + 1)).sqrt()[:, None]
+
+
+def spectral_norm(W: Tensor) -> float:
+    """‖W‖₂: squaring costs the largest singular value no digits, so the smaller Gram matrix will do."""
+    W = W.double()
+    scale = W.abs().max()
+    if scale == 0:
+        return 0.0
+    W = W / scale
+    gram = W @ W.T if W.shape[0] <= W.shape[1] else W.T @ W
+    return float(torch.linalg.eigvalsh(gram)[-1].sqrt() * scale)
+
+
+def smallest_singular_value(X: Tensor) -> Tensor:
+    """σ_min [n] of X [n, T, in] as a map on T tokens: 0 where the tokens of a sample are linearly dependent."""
+    _, T, width = X.shape
+    if T == 1:
+        return torch.linalg.vector_norm(X.double(), dim=(1, 2))
+    if width < T:
+        return torch.zeros(len(X), dtype=torch.float64, device=X.device)
+    s = singular_values(X)
+    independent = s[:, -1] > max(T, width) * torch.finfo(X.dtype).eps * s[:, 0]
+    return s[:, -1] * independent
