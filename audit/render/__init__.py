@@ -1,4 +1,4 @@
-"""Renderers: one finished report in, one file out. A renderer never computes; it is drawn from the report's JSON alone."""
+"""Renderers: one finished report in, one file out, drawn from the report's JSON alone. A renderer never computes."""
 
 from __future__ import annotations
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-DIGITS = 4
+DIGITS = 3
 MINUS = "\N{MINUS SIGN}"
 NOTHING = "–"
 SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def number(value: float | None) -> str:
-    """Four significant digits; powers of ten where the number is very small or very large.
+    """Three significant digits; powers of ten where the number is very small or very large.
 
-    >>> number(0.29671), number(-12), number(1.5e-7), number(24910)
-    ('0.2967', '−12', '1.5 × 10⁻⁷', '24,910')
+    >>> number(0.29671), number(-12), number(1.5e-7), number(24910), number(999.9)
+    ('0.297', '−12', '1.5 × 10⁻⁷', '24,910', '1,000')
     """
     if value is None:
         return NOTHING
@@ -23,12 +22,14 @@ def number(value: float | None) -> str:
         return "0"
     if isinstance(value, int):
         return f"{value:,}".replace("-", MINUS)
-    exponent = math.floor(math.log10(abs(value)))
-    if -4 <= exponent < 6:
-        return f"{value:,.{DIGITS}g}".replace("-", MINUS) if exponent < DIGITS else f"{value:,.0f}".replace("-", MINUS)
     mantissa, power = f"{value:.{DIGITS - 1}e}".split("e")
+    exponent = int(power)  # of the rounded value: 999.9 is shown as 1,000
+    if -4 <= exponent < DIGITS:
+        return f"{value:.{DIGITS}g}".replace("-", MINUS)
+    if DIGITS <= exponent < 6:
+        return f"{value:,.0f}".replace("-", MINUS)
     shown = mantissa.rstrip("0").rstrip(".").replace("-", MINUS)
-    return f"{shown} × 10{str(int(power)).translate(SUPERSCRIPTS)}"
+    return f"{shown} × 10{str(exponent).translate(SUPERSCRIPTS)}"
 
 
 def percent(value: float | None) -> str:

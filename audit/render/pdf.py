@@ -13,8 +13,8 @@ from audit.errors import AuditError
 
 REMEDIES = {
     "linux": (
-        "run `apt install libpango-1.0-0 libpangoft2-1.0-0` (Debian, Ubuntu) or `dnf install pango` (Fedora), or install "
-        "your distribution's pango package"
+        "run `apt install libpango-1.0-0 libpangoft2-1.0-0` (Debian, Ubuntu) or `dnf install pango` (Fedora), or "
+        "install your distribution's pango package"
     ),
     "darwin": "run `brew install pango`",
     "win32": "install MSYS2 and run `pacman -S mingw-w64-ucrt-x86_64-pango` in its shell",
@@ -22,7 +22,7 @@ REMEDIES = {
 
 
 class PdfUnavailable(AuditError):
-    """This machine cannot draw a PDF; everything else still works."""
+    """A machine that cannot draw a PDF; everything else still works."""
 
 
 def write_pdf(html: str, path: Path) -> None:

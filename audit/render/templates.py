@@ -33,9 +33,7 @@ def environment(escaped: bool) -> Environment:
     env.filters["data"] = data
     env.filters["cell"] = cell
     env.filters["breakable"] = breakable
-    env.globals.update(
-        words=words, title=words.title, gap_sentences=words.gap_sentences, verdict=words.verdict
-    )
+    env.globals.update(words=words, title=words.title, gap_sentences=words.gap_sentences)
     return env
 
 
@@ -49,7 +47,7 @@ def breakable(text: str) -> Markup:
     """A path or layer name that may be broken after its separators, so that a narrow screen can show it."""
     marked = escape(text)
     for separator in "/._-":
-        marked = Markup(marked.replace(separator, f"{separator}<wbr>"))
+        marked = marked.replace(separator, Markup(f"{separator}<wbr>"))
     return marked
 
 

@@ -33,9 +33,9 @@ LAYOUTS = {
 
 
 def file_name(path: str) -> str:
-    """The last part of a path written on any system.
+    r"""The last part of a path written on any system.
 
-    >>> file_name("runs/7/model.onnx"), file_name("C:\\\\runs\\\\model.onnx"), file_name("data/")
+    >>> file_name("runs/7/model.onnx"), file_name("C:\\runs\\model.onnx"), file_name("data/")
     ('model.onnx', 'model.onnx', 'data')
     """
     return PureWindowsPath(PurePosixPath(path).name).name or path

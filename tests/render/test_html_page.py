@@ -1,0 +1,190 @@
+"""The page: complete, honest about what is missing, safe to open, the same every time."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+import reports
+
+from audit.render import render_html
+from audit.report import Report
+
+INLINE = {"data", "code", "b", "span", "wbr", "time", "strong", "a"}
+VOID = {"meta", "link", "br", "wbr", "hr", "img", "input"}
+
+
+class Page(HTMLParser):
+    """What a browser would make of the markup: its text, its elements, and whether they nest."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.words.append("" if tag in INLINE else " ")
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self._open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.words).split())
+
+    def values(self) -> set[str | None]:
+        return {attributes["value"] for tag, attributes in self.elements if tag == "data"}
+
+
+@pytest.mark.parametrize(
+    "report", [reports.classification(), reports.regression()], ids=["classification", "regression"]
+)
+def test_page_is_well_formed_and_accessible(report):
+    html = render_html(report)
+    page = Page(html)
+    assert html.startswith("<!DOCTYPE html>")
+    tags = [tag for tag, _ in page.elements]
+    assert tags.count("h1") == tags.count("main") == tags.count("title") == 1
+    assert page.elements[0] == ("html", {"lang": "en"})
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in page.elements:
+        assert attributes.get("aria-labelledby", ids[0]) in ids
+    assert all("scope" in attributes for tag, attributes in page.elements if tag == "th")
+
+
+def test_page_needs_no_script_and_no_network():
+    html = render_html(reports.classification())
+    page = Page(html)
+    assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _ in page.elements}
+    assert not re.search(r"https?:|//[a-z]|@import|url\(|\bon\w+=", html)
+    assert "default-src 'none'" in html
+
+
+def test_same_values_give_the_same_bytes():
+    assert render_html(reports.classification()) == render_html(reports.classification())
+
+
+def test_page_of_a_report_equals_the_page_of_its_json():
+    report = Report.from_json(reports.EXAMPLE.read_text(encoding="utf-8"))
+    assert render_html(reports.classification()) == render_html(
+        reports.json.loads(Report.from_json(report.to_json()).to_json())
+    )
+
+
+def test_every_number_of_the_gap_is_on_the_page_in_full():
+    report = reports.classification()
+    values = Page(render_html(report)).values()
+    gap = report["gap"]
+    for name in ("train_loss", "test_loss", "loss_gap", "train_error", "test_error", "error_gap", "test_accuracy"):
+        assert str(gap[name]) in values, name
+    for row in gap["per_class"]:
+        assert {str(row["test_loss"]), str(row["loss_gap"]), str(row["test_error"])} <= values
+
+
+def test_gap_is_told_in_words_with_its_interval():
+    text = Page(render_html(reports.classification())).text
+    assert "wrongly on 0.00 % of 4,000 train samples and on 7.20 % of 1,000 test samples: a gap of +7.20 points" in text
+    assert (
+        "(95 % interval +5.70 to +8.80 points); worse on test than chance alone would explain on these samples." in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        ([-0.01, 0.02], "the interval includes zero, so these samples do not show a gap."),
+        (
+            [-0.05, -0.02],
+            "better on test than on train, which strong regularisation or an easier test split can cause.",
+        ),
+        (None, "there is no interval, so chance cannot be told from a real difference."),
+    ],
+)
+def test_words_claim_no_more_than_the_interval_allows(bounds, words):
+    text = Page(render_html(reports.with_changes(gap={"error_gap_ci95": bounds, "loss_gap_ci95": bounds}))).text
+    assert text.count(words) == 2
+    assert "worse on test" not in text
+
+
+def test_regression_shows_rmse_and_r2_and_says_why_there_is_no_error():
+    page = Page(render_html(reports.regression()))
+    assert "root mean squared error is 2.5 on 4,000 train samples and 3.25 on 1,000 test samples" in page.text
+    assert "explains 81.00 % and 42.00 % of the variance" in page.text
+    assert "Not shown: error and accuracy do not exist for regression." in page.text
+    assert "answers wrongly" not in page.text
+    assert "Class by class" not in page.text
+
+
+def test_warnings_stand_before_everything_else():
+    warning = "Train accuracy is at chance: preprocessing or class order is probably wrong."
+    text = Page(render_html(reports.with_changes(warnings=[warning]))).text
+    assert text.index(warning) < text.index("Does it hold up")
+    assert "Read this first" not in Page(render_html(reports.classification())).text
+
+
+def test_class_without_a_gap_says_why():
+    report = reports.classification()
+    nothing = dict.fromkeys(("test_error", "test_loss", "loss_gap", "loss_gap_ci95"))
+    report["gap"]["per_class"][3] |= {**nothing, "test_samples": 0, "skipped": "no test sample of this class"}
+    assert "no test sample of this class" in Page(render_html(report)).text
+    assert "None" not in Page(render_html(report)).text
+
+
+def test_unchecked_parity_says_why():
+    text = Page(render_html(reports.with_changes(model={"parity": None}))).text
+    assert "not checked: the file has no runtime of its own to compare with" in text
+
+
+def test_own_split_is_called_no_evidence():
+    text = Page(render_html(reports.with_changes(data={"split_is_ours": True}))).text
+    assert "gen-audit made this split itself" in text
+    assert "no evidence about the release" in text
+
+
+def test_layers_that_were_passed_by_stand_with_their_reason():
+    text = Page(render_html(reports.classification())).text
+    assert "3 dense layers were captured, 1 layer with weights passed by." in text
+    assert "features.0.conv conv a convolution, not a dense layer" in text
+
+
+def test_particular_layers_are_remarked_upon():
+    report = reports.classification()
+    report["layers"][0] |= {"tokens": 16, "calls": 2, "tied_with": ["decoder"], "cut_point": False}
+    text = Page(render_html(report)).text
+    assert (
+        "applied to 16 vectors per sample; used 2 times with the same weights; shares its weights with decoder; "
+        "bypassed by another path"
+    ) in text
+
+
+def test_a_finding_shows_its_advice_and_source():
+    finding = {
+        "id": "x", "level": "watch", "title": "Half of it is flat", "explanation": "Why.", "evidence": {},
+        "advice": "Look at the labels.", "source": "Feng & Tu 2022",
+    }  # fmt: skip
+    text = Page(render_html(reports.with_changes(findings=[finding]))).text
+    assert "Watch: Half of it is flat Why. What to do: Look at the labels. Source: Feng & Tu 2022" in text
+
+
+def test_hostile_names_are_shown_not_run():
+    hostile = "<script>alert('x')</script>&\"'"
+    report = reports.with_changes(command=hostile, warnings=[hostile], model={"path": hostile, "notes": [hostile]})
+    report["layers"][0]["name"] = report["gap"]["per_class"][0]["name"] = hostile
+    report["passed_by"][0] |= {"name": hostile, "why": hostile}
+    report["settings"]["label"] = hostile
+    page = Page(render_html(report))
+    assert "script" not in {tag for tag, _ in page.elements}
+    assert page.text.count(hostile) == 9  # title, headline, and once for each of the places above but the path's two

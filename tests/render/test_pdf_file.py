@@ -1,0 +1,113 @@
+"""The PDF: the same page with bookmarks and metadata, and a clear line where it cannot be drawn."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import warnings
+
+import pytest
+import reports
+
+from audit.render import render_html, write_pdf
+from audit.render.pdf import remedy
+
+WITHOUT_PANGO = """
+import sys, pathlib
+import cffi
+def refuse(self, name, flags=0):
+    raise OSError(f"cannot load library {name!r}")
+cffi.FFI.dlopen = refuse
+from audit.render import write_report
+from audit.report import Report
+report = Report.from_json(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
+written = write_report(report, pathlib.Path(sys.argv[2]), ("html", "pdf", "json", "md"))
+print(*written.files, *written.missing, sep="\\n")
+"""
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    path = tmp_path_factory.mktemp("pdf") / "report.pdf"
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = records.append  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    logging.getLogger("weasyprint").addHandler(handler)
+    try:
+        write_pdf(render_html(reports.classification()), path)
+    finally:
+        logging.getLogger().removeHandler(handler)
+        logging.getLogger("weasyprint").removeHandler(handler)
+    return path, records
+
+
+def test_pdf_is_drawn_without_a_warning(drawn):
+    path, records = drawn
+    assert path.read_bytes().startswith(b"%PDF-1.7")
+    assert [record.getMessage() for record in records] == []
+
+
+def test_pdf_has_the_same_bytes_again(drawn, tmp_path):
+    write_pdf(render_html(reports.classification()), tmp_path / "again.pdf")
+    assert (tmp_path / "again.pdf").read_bytes() == drawn[0].read_bytes()
+
+
+def test_pdf_has_pages_bookmarks_and_metadata():
+    import weasyprint
+
+    document = weasyprint.HTML(string=render_html(reports.classification())).render()
+    assert 2 <= len(document.pages) <= 5
+    _, _, sections, _ = document.make_bookmark_tree()[0]
+    titles = [label for label, *_ in sections]
+    assert titles[:3] == ["Does it hold up on data it has not seen?", "The observed gap", "Layers"]
+    assert document.metadata.title == "healthy.onnx on mnist – gen-audit"
+    assert document.metadata.created == "2026-11-16T10:00:00Z"
+    assert document.metadata.lang == "en"
+
+
+def test_without_pango_the_rest_is_written_and_one_line_says_what_to_install(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PANGO, str(reports.EXAMPLE), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *files, line = run.stdout.splitlines()
+    assert files == ["report.html", "report.json", "report.md"]
+    assert line == (
+        f"The PDF was not written because the Pango library is missing; {remedy(sys.platform)}, "
+        "then `gen-audit render report.json -f pdf`."
+    )
+    assert run.stderr == ""
+    assert {file.name for file in tmp_path.iterdir()} == set(files)
+    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8")) == reports.classification()
+
+
+@pytest.mark.parametrize(
+    ("platform", "words"),
+    [
+        ("linux", "apt install libpango-1.0-0 libpangoft2-1.0-0"),
+        ("linux", "dnf install pango"),
+        ("darwin", "brew install pango"),
+        ("win32", "MSYS2"),
+        ("freebsd14", "your distribution's pango package"),
+    ],
+)
+def test_remedy_names_the_package_of_each_platform(platform, words):
+    assert words in remedy(platform)
+
+
+def test_renderers_wake_nothing_heavy():
+    code = "import audit.render, sys; print([m for m in ('torch', 'onnx', 'weasyprint', 'numpy') if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_import_leaves_the_warning_filters_alone():
+    with warnings.catch_warnings(record=True):
+        before = list(warnings.filters)
+        write_pdf.__globals__["_weasyprint"]()
+        assert list(warnings.filters) == before
