@@ -107,7 +107,9 @@ def blobs(n: int = 30, width: int = 4, classes: int = 3, seed: int = 0) -> tuple
     return x, np.arange(n) % classes
 
 
-def pictures(n: int = 24, shape: tuple[int, ...] = (6, 5), classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def pictures(
+    n: int = 24, shape: tuple[int, ...] = (6, 5), classes: int = 3, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Small uint8 images and labels that take turns."""
     x = np.random.default_rng(seed).integers(0, 256, size=(n, *shape), dtype=np.uint8)
     return x, np.arange(n) % classes

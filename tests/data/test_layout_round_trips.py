@@ -18,7 +18,12 @@ from audit.errors import DataError
 from audit.settings import Settings
 
 ALL = Settings(samples=0)
-ARRAYS = {"npz": folders.write_npz, "npy": folders.write_npy, "pt": folders.write_pt, "safetensors": folders.write_safetensors}
+ARRAYS = {
+    "npz": folders.write_npz,
+    "npy": folders.write_npy,
+    "pt": folders.write_pt,
+    "safetensors": folders.write_safetensors,
+}
 TABLES = {"csv": folders.write_csv, "tsv": folders.write_tsv, "parquet": folders.write_parquet}
 
 
