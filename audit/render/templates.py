@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,7 @@ def environment(escaped: bool) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    for function in (numbers.number, numbers.percent, numbers.points, numbers.interval, numbers.seconds):
-        env.filters[function.__name__] = function
-    for function in (words.used, words.layer_remarks, words.file_name):
-        env.filters[function.__name__] = function
-    env.filters["data"] = data
-    env.filters["cell"] = cell
-    env.filters["breakable"] = breakable
+    env.filters.update({function.__name__: function for function in FILTERS})
     env.globals.update(words=words, title=words.title, gap_sentences=words.gap_sentences)
     return env
 
@@ -57,3 +52,10 @@ def cell(value: Any) -> str:
     for special in "\\`*_[]<>|#":
         text = text.replace(special, f"\\{special}")
     return text
+
+
+FILTERS: tuple[Callable[..., Any], ...] = (
+    *(numbers.number, numbers.percent, numbers.points, numbers.interval, numbers.seconds),
+    *(words.used, words.layer_remarks),
+    *(data, breakable, cell),
+)

@@ -48,9 +48,7 @@ class Page(HTMLParser):
         return {attributes["value"] for tag, attributes in self.elements if tag == "data"}
 
 
-@pytest.mark.parametrize(
-    "report", [reports.classification(), reports.regression()], ids=["classification", "regression"]
-)
+@pytest.mark.parametrize("report", reports.both().values(), ids=reports.both())
 def test_page_is_well_formed_and_accessible(report):
     html = render_html(report)
     page = Page(html)

@@ -23,9 +23,7 @@ def cells(row: str) -> int:
     return row.replace("\\|", "").count("|") - 1
 
 
-@pytest.mark.parametrize(
-    "report", [reports.classification(), reports.regression()], ids=["classification", "regression"]
-)
+@pytest.mark.parametrize("report", reports.both().values(), ids=reports.both())
 def test_rows_of_a_table_have_the_same_number_of_cells(report):
     for table in tables(render_markdown(report)):
         assert {cells(row) for row in table} == {cells(table[0])}
