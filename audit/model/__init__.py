@@ -1,1 +1,29 @@
 """Models: one file per format, each giving the same `Model`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from audit.model.base import Model
+    from audit.settings import Settings
+
+__all__ = ["load_model"]
+
+
+def load_model(path: Path, settings: Settings) -> Model:
+    """The model in the file `path`, whatever its format. Its own loader, and torch with it, is imported only now."""
+    from audit.model.detect import detect
+
+    path = Path(path)
+    form = detect(path)
+    if form == "onnx":
+        from audit.model.onnx.load import load
+    elif form == "pt2":
+        from audit.model.pt2 import load
+    elif form == "torchscript":
+        from audit.model.torchscript import load
+    else:
+        from audit.model.checkpoint import load
+    return load(path, settings)

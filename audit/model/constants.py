@@ -63,14 +63,22 @@ class Constants:
             return id(self._draft.tensors[str(node.target)])
         return (str(node.target), *(self.key(argument) for argument in (*node.args, *node.kwargs.values())))
 
-    def label(self, node: Node) -> tuple[str, str]:
-        """A module path and a display name for a layer with this weight: "attn.in_proj_q" and "attn.in_proj (q)"."""
-        source = node
-        while source.op != "get_attr":
-            source = source.all_input_nodes[0]
-        stem = _stem(str(source.target))
-        piece = self._piece(node)
+    def label(self, weight: Node, bias: Node | None = None) -> tuple[str, str]:
+        """A module path and a display name for a layer: "attn.in_proj_q" and "attn.in_proj (q)".
+
+        Layers with tied weights are told apart by their biases.
+        """
+        name = self._source(weight)
+        tells = name.endswith(".weight") and bias is not None and self._source(bias).endswith(".bias")
+        stem = _stem(self._source(bias).removesuffix("bias") + "weight" if tells and bias is not None else name)
+        piece = self._piece(weight)
         return (f"{stem}_{piece}", f"{stem} ({piece})") if piece else (stem, stem)
+
+    def _source(self, node: Node) -> str:
+        """The name of the parameter that a constant is computed from."""
+        while node.op != "get_attr":
+            node = node.all_input_nodes[0]
+        return str(node.target)
 
     def _piece(self, node: Node) -> str | None:
         if node.op == "call_function" and node.target is operator.getitem:

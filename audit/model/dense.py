@@ -46,7 +46,7 @@ def _new_layer(draft: Draft, product: Product, constants: Constants) -> str:
     bias = None if product.bias is None else constants.parameter(product.bias, flat=True)
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     layer.weight, layer.bias = weight, bias
-    wish, display = constants.label(product.matrix)
+    wish, display = constants.label(product.matrix, product.bias)
     path = draft.free_path(wish)
     draft.modules[path], draft.ops[path] = layer, product.op
     if display != path:

@@ -18,8 +18,9 @@ from audit.model.constants import Constants
 from audit.model.dense import dense_layers
 from audit.model.draft import Draft, Node
 from audit.model.formulas import tidy
-from audit.model.outputs import choose_output, take_off_head
+from audit.model.outputs import choose_output, named_outputs, take_off_head
 from audit.model.precision import follow_weights
+from audit.model.recurrent import recurrent_modules
 from audit.model.submodules import weight_modules
 
 
@@ -43,6 +44,7 @@ def canonical(program: ExportedProgram, path: Path, wish: str | None = None) -> 
     constants = Constants(draft)
     dense_layers(draft, constants)
     weight_modules(draft, constants)
+    recurrent_modules(draft, constants)
     values = {name: node.meta["val"] for name, node in draft.outputs.items()}
     output = choose_output(values, wish, path)
     head = take_off_head(draft, output)
@@ -112,10 +114,9 @@ def _outputs(program: ExportedProgram, copies: dict[Node, Any]) -> Iterator[tupl
     specs = program.graph_signature.output_specs
     leaves = [node for node, spec in zip(returned, specs, strict=True) if spec.kind is OutputKind.USER_OUTPUT]  # type: ignore[arg-type]
     tree = pytree.tree_unflatten(list(range(len(leaves))), program.call_spec.out_spec)
-    for keys, position in pytree.tree_flatten_with_path(tree)[0]:
-        name = ".".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in keys)
+    for name, position in named_outputs(tree).items():
         if isinstance(leaves[position], Node) and isinstance(copies[leaves[position]], Node):
-            yield name or "output", copies[leaves[position]]
+            yield name, copies[leaves[position]]
 
 
 def _tensors(program: ExportedProgram) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from audit.errors import ModelError
 from audit.model.draft import Draft, Node, arguments, aten, shape_of
@@ -27,6 +28,15 @@ RESHAPES = (
     aten.flatten.using_ints,
 )
 COPIES = (aten.clone.default, aten.to.dtype, aten._to_copy.default, aten.alias.default)
+
+
+def named_outputs(returned: Any) -> dict[str, Any]:
+    """What a network returns, flattened: "output" for a lone tensor, else keys and positions such as "logits" or "0"."""
+    names = {}
+    for keys, value in pytree.tree_flatten_with_path(returned)[0]:
+        parts = (getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))) for key in keys)
+        names[".".join(map(str, parts)) or "output"] = value
+    return names
 
 
 def choose_output(outputs: dict[str, Any], wish: str | None, path: Path) -> str:

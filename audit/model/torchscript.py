@@ -1,0 +1,95 @@
+"""TorchScript archives: torch.jit.load interprets them without unpickling Python objects.
+
+Their own language can write files (torch.save), so code that does is refused before it is loaded.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from audit.errors import ModelError
+from audit.model.base import InputSpec, Model
+from audit.model.common import check_weights, first_line, float_type, quiet
+from audit.model.detect import sha256
+from audit.settings import Settings
+
+TOUCHES_FILES = re.compile(rb"\b(?:torch|ops\.aten)\.(?:save|from_file)\s*\(")
+
+
+def load(path: Path, settings: Settings) -> Model:
+    """The script module as it is. Its input shape is not known before data is at hand: see `trace`."""
+    _refuse_file_access(path)
+    try:
+        with quiet():
+            network = torch.jit.load(path, map_location="cpu").eval()
+    except Exception as error:
+        raise ModelError(f"{path}: is truncated or corrupt TorchScript ({first_line(error)}); save or copy it again.") from error
+    for weight in network.parameters():
+        weight.requires_grad_(False)
+    check_weights({**network.state_dict(), **_embedded(network)}, path)
+    arguments = [argument.name for argument in network.forward.schema.arguments[1:] if not argument.has_default_value()]
+    if len(arguments) > 1:
+        raise ModelError(f"{path}: takes {len(arguments)} inputs ({', '.join(arguments)}); give a model that takes one tensor.")
+    return Model(
+        network=network,
+        path=path,
+        format="torchscript",
+        sha256=sha256(path),
+        input=InputSpec(next(iter(arguments), "input"), shape=None, dtype=float_type(network)),
+        output=settings.output or "",
+    )
+
+
+def exported(network: torch.jit.ScriptModule, example: Tensor) -> ExportedProgram:
+    """The script as an exported program, by torch's own converter."""
+    from torch._export.converter import TS2EPConverter
+
+    return TS2EPConverter(network, (example,)).convert()  # type: ignore[no-untyped-call]
+
+
+def by_way_of_onnx(model: Model, example: Tensor, settings: Settings) -> Model:
+    """The script exported to ONNX and read from there, for what the converter does not know."""
+    from audit.model.onnx.load import load as load_onnx
+
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        file = Path(folder) / "model.onnx"
+        torch.onnx.export(
+            model.network, (example,), file, dynamo=False, input_names=[model.input.name], dynamic_axes={model.input.name: {0: "n"}}
+        )
+        read = load_onnx(file, settings)
+    return replace(
+        read,
+        path=model.path,
+        format=model.format,
+        sha256=model.sha256,
+        opset=None,
+        notes=(*read.notes, "The TorchScript was read by way of ONNX."),
+    )
+
+
+def _refuse_file_access(path: Path) -> None:
+    """Reads the code with the same reader that torch.jit.load uses, so that both see the same."""
+    try:
+        reader = torch._C.PyTorchFileReader(str(path))
+        code = [reader.get_record(name) for name in reader.get_all_records() if name.endswith(".py")]
+    except Exception as error:
+        raise ModelError(f"{path}: is truncated or corrupt TorchScript ({first_line(error)}); save or copy it again.") from error
+    if any(TOUCHES_FILES.search(text) for text in code):
+        raise ModelError(f"{path}: its code reads or writes files when it runs; audit the source model instead.")
+
+
+def _embedded(network: torch.jit.ScriptModule) -> dict[str, Tensor]:
+    """Weights that torch.jit.freeze wrote into the graph as constants."""
+    graph = network.inlined_graph  # must outlive its nodes
+    return {
+        node.output().debugName(): node.t("value")
+        for node in graph.findAllNodes("prim::Constant")
+        if node.hasAttribute("value") and node.kindOf("value") == "t"
+    }

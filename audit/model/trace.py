@@ -1,0 +1,165 @@
+"""From a plain module to the canonical graph, once a sample is at hand: weights alone do not say what they take."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from audit.errors import ModelError
+from audit.model.base import HEADS, InputSpec, Model
+from audit.model.common import first_line, float_type, head_note, quiet, reference_of
+from audit.model.outputs import choose_output, named_outputs
+from audit.model.plain import picked
+from audit.model.pt2 import model_of
+from audit.model.torchscript import by_way_of_onnx, exported
+from audit.settings import Settings
+
+SAMPLES = 2  # in the batch that is traced: 0 and 1 would be taken for constants
+
+
+def trace(model: Model, example: Tensor, *, settings: Settings | None = None) -> Model:
+    """`model` in canonical form, found by running `example` [n, ...] through it; unchanged if it already is."""
+    if model.input.shape is not None:
+        return model
+    settings = settings or Settings(output=model.output or None)
+    x = _fed(model, example)
+    answers = _answers(model, x)
+    output = choose_output(answers, settings.output, model.path)
+    traced = _traced(model, x, output, settings)
+    original = _pickable(model.network, output)
+    name = "TorchScript" if isinstance(model.network, torch.jit.ScriptModule) else "PyTorch"
+    return replace(
+        traced,
+        input=InputSpec(model.input.name, tuple(x.shape[1:]), x.dtype, traced.input.batch),
+        notes=(*model.notes, *traced.notes),
+        reference=reference_of(original, x.dtype, None),
+        reference_name=name,
+    )
+
+
+def accepts(model: Model, shape: tuple[int, ...]) -> bool:
+    """Whether the network takes samples of this shape."""
+    declared = model.input.shape
+    if declared is not None and None not in declared:
+        return tuple(shape) == declared
+    if declared is not None:
+        fits = len(shape) == len(declared) and all(want in (None, size) for want, size in zip(declared, shape, strict=True))
+        return fits and _runs(model.network, torch.zeros((model.input.batch or 2, *shape), dtype=model.input.dtype))
+    kinds = (float_type(model.network), torch.int64)
+    return any(_runs(model.network, torch.zeros((2, *shape), dtype=kind)) for kind in kinds)
+
+
+def _runs(network: nn.Module, x: Tensor) -> bool:
+    try:
+        with torch.no_grad(), quiet():
+            network(x)
+    except Exception:  # a user's forward may raise anything; all of it means no
+        return False
+    return True
+
+
+def _fed(model: Model, example: Tensor) -> Tensor:
+    """A small batch in a type that the network takes: the float type of its weights, or whole numbers for an embedding."""
+    x = example[:SAMPLES] if len(example) >= SAMPLES else example[:1].repeat(SAMPLES, *[1] * (example.dim() - 1))
+    kinds = (float_type(model.network), torch.int64)
+    for kind in kinds if example.is_floating_point() else (example.dtype, torch.int64, kinds[0]):
+        if bool((x.to(kind) == x.to(torch.float64)).all()) or kind.is_floating_point:
+            if _runs(model.network, x.to(kind)):
+                return x.to(kind)
+    _explain(model, x.to(kinds[0]) if example.is_floating_point() else x)
+    raise AssertionError("the network ran after all")
+
+
+def _explain(model: Model, x: Tensor) -> None:
+    try:
+        with torch.no_grad(), quiet():
+            model.network(x)
+    except Exception as error:
+        raise ModelError(
+            f"{model.path}: does not run on samples of shape {list(x.shape[1:])} ({first_line(error)}); check the shape of the "
+            "data, or --reshape and --dtype."
+        ) from error
+
+
+def _answers(model: Model, x: Tensor) -> dict[str, Any]:
+    with torch.no_grad(), quiet():
+        return named_outputs(model.network(x))
+
+
+def _traced(model: Model, x: Tensor, output: str, settings: Settings) -> Model:
+    """The first way that gives a graph with the module's own answers: any batch, this batch, ONNX, the module itself."""
+    is_script = isinstance(model.network, torch.jit.ScriptModule)
+    program: Callable[..., ExportedProgram] = _script if is_script else _export
+    problem: Exception | None = None
+    for dynamic in (True, False):
+        try:
+            with quiet():
+                found = model_of(program(model.network, x, dynamic), model.path, model.format, output, "")
+            if _agrees(found, model.network, output, x):
+                return found
+        except ModelError:
+            raise
+        except Exception as error:  # torch.export fails in as many ways as there are models
+            problem = problem or error
+    if is_script:
+        return _script_by_way_of_onnx(model, x, settings, problem)
+    return _as_it_is(model, output, x, problem)
+
+
+def _export(network: nn.Module, x: Tensor, dynamic: bool) -> ExportedProgram:
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # the fused TransformerEncoder would hide its layers
+    try:
+        shapes = ({0: Dim.AUTO},) if dynamic else None
+        return torch.export.export(copy.deepcopy(network), (x,), dynamic_shapes=shapes, strict=False)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+def _script(network: torch.jit.ScriptModule, x: Tensor, dynamic: bool) -> ExportedProgram:
+    return exported(network, x)
+
+
+def _agrees(found: Model, network: nn.Module, output: str, x: Tensor) -> bool:
+    """Whether graph and module give the same scores, also in a batch of another size where the graph allows that."""
+    more = x if found.input.batch else torch.cat([x, x[:1]])
+    with torch.no_grad(), quiet():
+        ours, theirs = HEADS[found.head](found.network(more)), named_outputs(network(more))[output]
+    return ours.shape == theirs.shape and torch.allclose(ours, theirs.to(ours.dtype), rtol=1e-3, atol=1e-4)
+
+
+def _pickable(network: nn.Module, output: str) -> Callable[[Tensor], Tensor]:
+    return lambda x: named_outputs(network(x))[output]
+
+
+def _script_by_way_of_onnx(model: Model, x: Tensor, settings: Settings, problem: Exception | None) -> Model:
+    try:
+        return by_way_of_onnx(model, x, settings)
+    except Exception as error:
+        reason = first_line(problem or error)
+        raise ModelError(
+            f"{model.path}: this TorchScript cannot be turned into a differentiable graph ({reason}); audit the source model: "
+            "export it to ONNX or .pt2, or save its state_dict and pass --arch."
+        ) from error
+
+
+def _as_it_is(model: Model, output: str, x: Tensor, problem: Exception | None) -> Model:
+    """The module itself, its dense layers being the nn.Linear modules in it."""
+    network, head = picked(model.network, output, x)
+    layers = [path for path, module in network.named_modules() if isinstance(module, nn.Linear)]
+    notes = [f"The network could not be exported as a graph ({first_line(problem)}); it runs as it is."] if problem else []
+    return replace(
+        model,
+        network=network,
+        output=output,
+        head=head,
+        ops={path: "linear" for path in layers},
+        names={path: path.removeprefix("network.") for path in layers},
+        notes=(*notes, *([head_note(head)] if head != "none" else [])),
+    )
