@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -16,7 +17,8 @@ from audit.data.source import Array, Folder, Match, unreadable
 from audit.errors import DataError
 from audit.settings import Settings
 
-BROKEN = (OSError, ValueError, EOFError, KeyError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+HEADER = (ValueError, SyntaxError, TypeError, tokenize.TokenError)  # what a damaged npy header is complained about with
+BROKEN = (OSError, EOFError, KeyError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error, *HEADER)
 
 
 def find(folder: Folder, settings: Settings) -> list[Match]:

@@ -114,8 +114,9 @@ def ways(sample: Shape, axes: str, shape: Wanted | None, asked: str) -> list[Way
     if len(sample) in (1, 2):
         both = ("to-nchw", "to-nhwc") if len(sample) == 2 and asked != "add-channel" else ("add-channel",) * 2
         found += [Way(both[0], (1, *sample)), Way(both[1], (*sample, 1))]
-    if asked == "unflatten" and shape is not None and None not in shape and (math.prod(shape),) == size:  # type: ignore[arg-type]
-        found.append(Way("unflatten", tuple(length for length in shape if length is not None)))
+    fixed = tuple(length for length in shape or () if length is not None)
+    if asked == "unflatten" and shape is not None and len(fixed) == len(shape) and (math.prod(fixed),) == size:
+        found.append(Way("unflatten", fixed))
     return found if asked == "auto" else [way for way in found if way.word == asked]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from audit.data.axes import guess_axes, resize, to_colour
+from audit.data.axes import guess_axes, resize, sides, to_colour
 from audit.data.base import Data, Split
 from audit.data.labels import neutral, to_indices
 from audit.data.layouts import choose
@@ -39,19 +39,14 @@ def read_data(path: Path, settings: Settings) -> Data:
     match = choose(path, settings)
     stored = match.read()
     train, test, notes = two_splits(stored, path, settings)
-    train_x, test_x = (_samples(part, stored) for part in (train, test))
-    if match.layout == "images" and train_x.ndim != test_x.ndim:
-        train_x, test_x = (x if x.ndim == 4 else to_colour(x) for x in (train_x, test_x))
-    axes = _axes(match.layout, stored, train_x)
-    if settings.resize is not None and match.layout != "images":
-        train_x, test_x = (resize(x, axes, settings.resize) for x in (train_x, test_x))
-    if settings.resize is not None:
-        notes.append(f"Images were resized to {train_x.shape[1:3] if axes != 'chw' else train_x.shape[2:]} (bilinear).")
+    train_x, test_x, axes = _both_samples(train, test, stored, match.layout, settings)
     if train_x.shape[1:] != test_x.shape[1:]:
         raise DataError(
             f"{path}: train samples have shape {train_x.shape[1:]} but test samples {test_x.shape[1:]}; "
             "store both splits in one shape."
         )
+    if settings.resize is not None:
+        notes.append(f"Images were resized to {sides(settings.resize)} (bilinear).")
     where = f"{path}: column {stored.label!r}" if stored.label else str(path)
     train_y, test_y, classes, said = to_indices(train.labels, test.labels, stored.names, settings.classes, where)
     return Data(
@@ -67,6 +62,17 @@ def read_data(path: Path, settings: Settings) -> Data:
         split_is_ours=train.source is test.source,
         axes=axes,
     )
+
+
+def _both_samples(train: Part, test: Part, stored: Stored, layout: str, settings: Settings) -> tuple[Array, Array, str]:
+    """The samples in use of both splits, alike in channels and, where asked for, in size; and what their axes are."""
+    train_x, test_x = (_samples(part, stored) for part in (train, test))
+    if layout == "images" and train_x.ndim != test_x.ndim:
+        train_x, test_x = (x if x.ndim == 4 else to_colour(x) for x in (train_x, test_x))
+    axes = _axes(layout, stored, train_x)
+    if settings.resize is not None and layout != "images":  # image files were resized as they were decoded
+        train_x, test_x = (resize(x, axes, settings.resize) for x in (train_x, test_x))
+    return train_x, test_x, axes
 
 
 def two_splits(stored: Stored, path: Path, settings: Settings) -> tuple[Part, Part, list[str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -30,13 +30,13 @@ def counting(*shape: int, n: int = 2) -> np.ndarray:
     return np.arange(n * math.prod(shape), dtype=np.float32).reshape(n, *shape)
 
 
-def fitted(data: Data, shape: Wanted | None, accepts: Accepts | None = None, **settings: object) -> np.ndarray:
-    return fit(data, shape, accepts, Settings(**settings)).train.x  # type: ignore[arg-type]
+def fitted(data: Data, shape: Wanted | None, accepts: Accepts | None = None, **knobs: object) -> np.ndarray:
+    return fit(data, shape, accepts, Settings(**knobs)).train.x  # type: ignore[arg-type]
 
 
-def refusal(data: Data, shape: Wanted | None, accepts: Accepts | None = None, **settings: object) -> str:
+def refusal(data: Data, shape: Wanted | None, accepts: Accepts | None = None, **knobs: object) -> str:
     with pytest.raises(DataError) as caught:
-        fitted(data, shape, accepts, **settings)
+        fitted(data, shape, accepts, **knobs)
     text = str(caught.value)
     assert text.startswith(f"{PATH}: ") and text.endswith(".") and "\n" not in text
     return text.removeprefix(f"{PATH}: ")
@@ -73,6 +73,7 @@ def test_unambiguous_shapes_are_fitted(stored: tuple[int, ...], wanted: Wanted, 
     assert any("were fitted to" in note for note in data.notes) == (matches(stored, wanted) is False)
 
 
+@settings(deadline=None)
 @given(stored=st.lists(st.integers(1, 6), min_size=1, max_size=3), data=st.data())
 def test_fitting_never_loses_or_invents_a_number(stored: list[int], data: st.DataObject) -> None:
     x = counting(*stored)

@@ -8,7 +8,7 @@ import folders
 import numpy as np
 import pytest
 from folders import blobs, pictures, write_both
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit.data import read_data
@@ -23,6 +23,7 @@ def shuffled(sizes: list[int], seed: int) -> np.ndarray:
     return np.random.default_rng(seed).permutation(labels)
 
 
+@settings(deadline=None)
 @given(sizes=class_sizes, share=st.floats(0, 1), seed=st.integers(0, 9))
 def test_every_class_gets_its_share_to_within_one(sizes: list[int], share: float, seed: int) -> None:
     labels = shuffled(sizes, seed)
@@ -35,6 +36,7 @@ def test_every_class_gets_its_share_to_within_one(sizes: list[int], share: float
     assert (np.abs(taken - exact) < 1).all()
 
 
+@settings(deadline=None)
 @given(sizes=class_sizes, size=st.integers(1, 50), seed=st.integers(0, 9))
 def test_the_names_of_the_classes_do_not_matter(sizes: list[int], size: int, seed: int) -> None:
     labels = shuffled(sizes, seed)
@@ -44,6 +46,7 @@ def test_the_names_of_the_classes_do_not_matter(sizes: list[int], size: int, see
     np.testing.assert_array_equal(rows, sample(labels.astype(float), size, seed, "train"))
 
 
+@settings(deadline=None)
 @given(sizes=st.lists(st.integers(1, 1000), min_size=1, max_size=20), share=st.floats(0, 1))
 def test_shares_add_up(sizes: list[int], share: float) -> None:
     counts = np.array(sizes)
@@ -101,12 +104,12 @@ def test_no_cap_takes_all(tmp_path: Path, cap: int | None) -> None:
 
 def test_only_the_chosen_images_are_decoded(tmp_path: Path) -> None:
     write_both(tmp_path, folders.write_images, *pictures(n=60), 12)
-    settings = Settings(samples=9)
-    data = read_data(tmp_path, settings)
+    capped = Settings(samples=9)
+    data = read_data(tmp_path, capped)
     files = sorted((tmp_path / "train").rglob("*.png"), key=lambda file: file.as_posix())
     for place in set(range(len(files))) - set(data.train.index.tolist()):
         files[place].write_bytes(b"not an image")
-    again = read_data(tmp_path, settings)
+    again = read_data(tmp_path, capped)
     np.testing.assert_array_equal(again.train.x, data.train.x)
     assert again.sha256 == data.sha256
     assert (len(again.train), again.train.total) == (9, 48)

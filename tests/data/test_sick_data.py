@@ -81,7 +81,8 @@ def test_images_in_a_loop_of_links_are_read_once(tmp_path: Path) -> None:
 def test_one_split_only(tmp_path: Path, split: str) -> None:
     folders.write_npz(tmp_path, split, X, Y)
     assert sentence(tmp_path) == (
-        f"{tmp_path}: has a {split} split only; add the other split, or hold out a share of it with --test-fraction 0.2."
+        f"{tmp_path}: has a {split} split only; "
+        "add the other split, or hold out a share of it with --test-fraction 0.2."
     )
 
 
@@ -316,3 +317,33 @@ def test_cifar_cut_within_a_record(tmp_path: Path) -> None:
     truncate(file, 0.99)
     assert sentence(tmp_path).endswith("bytes, not a whole number of 3073-byte CIFAR records; fetch it again.")
     assert sentence(tmp_path).startswith(f"{file}: is ")
+
+
+WRITERS = {
+    "npz": (folders.write_npz, X, Y),
+    "npy": (folders.write_npy, X, Y),
+    "csv": (folders.write_csv, X, Y),
+    "parquet": (folders.write_parquet, X, Y),
+    "pt": (folders.write_pt, X, Y),
+    "safetensors": (folders.write_safetensors, X, Y),
+    "idx": (folders.write_idx_gz, PX, PY),
+    "images": (folders.write_images, PX, PY),
+}
+
+
+@pytest.mark.parametrize("layout", WRITERS)
+def test_damaged_bytes_never_escape_as_anything_but_a_sentence(tmp_path: Path, layout: str) -> None:
+    root = write_both(tmp_path, *WRITERS[layout])
+    files = sorted(file for file in root.rglob("*") if file.is_file())
+    draw = np.random.default_rng(0)
+    for _ in range(60):
+        file = files[draw.integers(len(files))]
+        content = file.read_bytes()
+        damaged = bytearray(content)
+        damaged[draw.integers(min(len(content), 200))] = draw.integers(256)
+        file.write_bytes(damaged[: draw.integers(len(content))] if draw.random() < 0.3 else damaged)
+        try:
+            read_data(root, Settings())
+        except AuditError as error:
+            assert "\n" not in str(error) and str(error).endswith(".")
+        file.write_bytes(content)
