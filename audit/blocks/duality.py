@@ -14,7 +14,7 @@ class SharpPart:
     count: int
     contribution: float
     share: float | None = says("of the directions' sum; null where that sum is not positive")
-    elbow: bool = says("whether sigma_g really drops behind them; without an elbow the count is where half of its variance is")
+    elbow: bool = says("whether sigma_g really drops behind them; if not, they hold half of its variance")
     ratio: float | None = says("sigma_g of the last sharp direction over that of the next")
     variance_share: float | None = says("how much of the variance of the effective gradients they hold")
     note: str | None = says("how the count came about, where it was not an elbow", default=None)
@@ -118,15 +118,15 @@ class DualityBlock:
     space: str = says("where partners were looked for: input, or features (the layer's own input)")
     partner_rule: str
     max_residual: float | None = says("max |l(w*, x) - l(w, x')|: the duality checked on this model")
-    dual_residual: float | None = says("largest relative error of W* X = W X'; zero but for rounding unless tokens depend")
-    gap: float | None = says("mean over pairs of l(test) - l(its train partner): the sum below, by construction", default=None)
+    dual_residual: float | None = says("largest relative error of W* X = W X'; rounding, unless tokens depend")
+    gap: float | None = says("mean of l(test) - l(its train partner): the sum below, by construction", default=None)
     basis: str = "hessian"
     basis_complete: bool | None = None
     basis_residual: float | None = says("largest |H e - λ e| over the largest eigenvalue", default=None)
     directions: int | None = says("directions kept", default=None)
     eigenvalues: list[float] = says("of the Hessian, in the order of sigma_g", default_factory=list)
-    sigma_g: list[float] = says("sharpness: deviation of the effective gradients along each direction", default_factory=list)
-    sigma_w: list[float] = says("size: deviation of the dual weights along each direction", default_factory=list)
+    sigma_g: list[float] = says("sharpness: deviation of the effective gradients by direction", default_factory=list)
+    sigma_w: list[float] = says("size: deviation of the dual weights by direction", default_factory=list)
     cumulative_w: list[float] = says("S_w: running sum of sigma_w", default_factory=list)
     c: list[float | None] = says("correlation of the two; null where one does not vary", default_factory=list)
     contribution: list[float] = says("covariance of the two: the direction's part of the gap", default_factory=list)

@@ -1,8 +1,8 @@
 """Bootstrap over pairs: how sure the split is, with its directions held fixed.
 
-A contribution is ⟨s w²⟩ − ⟨s w⟩·⟨w⟩ summed over directions (g = s ΔW). The first term is a mean over pairs. The second is
-a product of two means, tiny beside it; around the sample means it is taken to first order, and what is left, the mean
-of δ⟨g⟩·δ⟨w⟩, is replaced by its expectation, contribution/K. So a draw costs a few numbers per pair, not a projection.
+A contribution is ⟨s w²⟩ − ⟨s w⟩·⟨w⟩ summed over directions (g = s ΔW). The first term is a mean over pairs. The second
+is a product of two means, tiny beside it; around the sample means it is taken to first order, and what is left over,
+δ⟨g⟩·δ⟨w⟩, is replaced by its expectation, contribution/K. So a draw costs a few numbers per pair, not a projection.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def shifted_losses(capture: Capture, layer: DenseLayer, shift: Shift, x: Tensor,
 
     def hook(_module: nn.Module, inputs: tuple[Tensor, ...], z: Tensor) -> Tensor:
         n = capture.fixed_batch or len(x)
-        return z + _as_raw(shift(layer.arrange(inputs[0], n)), z, layer)
+        return z + as_raw(shift(layer.arrange(inputs[0], n)), z, layer)
 
     with hooked(capture.network, dict.fromkeys(uses_of(capture.network, layer), hook)):
         return next(capture.forward(x, y)).loss
@@ -105,7 +105,7 @@ def uses_of(network: nn.Module, layer: DenseLayer) -> list[str]:
     return [layer.module, *tied]
 
 
-def _as_raw(values: Tensor, like: Tensor, layer: DenseLayer) -> Tensor:
+def as_raw(values: Tensor, like: Tensor, layer: DenseLayer) -> Tensor:
     """Values [n, T, out] in the shape of the layer's raw answer: the way back from `DenseLayer.arrange`."""
     moved = like if layer.feature_axis == -1 else like.movedim(layer.feature_axis, -1)
     raw = values.to(like.dtype).reshape(moved.movedim(layer.batch_axis, 0).shape).movedim(0, layer.batch_axis)

@@ -1,0 +1,88 @@
+"""Which test samples and which classes carry the gap over pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit.blocks.duality import Carriers, ClassShare, SampleGap
+from audit.data.base import Split
+from audit.duality.pairs import Pairs
+from audit.loss import SquaredError
+from audit.measure import Audit
+from audit.outcome import Outcome
+
+LISTED = 20
+NO_PAIRS = "no test sample has a train sample of its label, so there are no pairs to compare"
+
+Array = NDArray[np.float64]
+
+
+def find_carriers(audit: Audit, pairs: Pairs) -> Carriers:
+    """The pairs with the largest gap, and the gap class by class."""
+    classes = None if isinstance(audit.loss, SquaredError) else class_names(audit)
+    if not len(pairs):
+        return Carriers(0, pairs.unpaired, None, [], None, None, NO_PAIRS)
+    test, partner = Outcome.of(chunk.test for chunk in pairs), Outcome.of(chunk.partner for chunk in pairs)
+    gap = test.loss - partner.loss
+    top = np.argsort(-gap, kind="stable")[:LISTED]
+    total = float(gap.sum())
+    return Carriers(
+        pairs=len(pairs),
+        unpaired=pairs.unpaired,
+        gap=float(gap.mean()),
+        samples=[_sample(audit, pairs, test, partner, classes, int(k)) for k in top],
+        samples_share=float(gap[top].sum()) / total if total > 0 else None,
+        classes=None if classes is None else _by_class(audit, test, gap, classes),
+    )
+
+
+def class_names(audit: Audit) -> list[str]:
+    """The names of the classes; their numbers where the data has no names."""
+    if audit.data.classes is not None:
+        return list(audit.data.classes)
+    return [str(index) for index in range(max(2, audit.test_outcome.scores.shape[1]))]
+
+
+def _sample(
+    audit: Audit, pairs: Pairs, test: Outcome, partner: Outcome, classes: list[str] | None, k: int
+) -> SampleGap:
+    return SampleGap(
+        index=_stored(audit.data.test, int(pairs.rows[k])),
+        partner=_stored(audit.data.train, int(pairs.partner[k])),
+        label=None if classes is None else classes[int(test.labels[k])],
+        prediction=_prediction(test, classes, k),
+        partner_prediction=_prediction(partner, classes, k),
+        test_loss=float(test.loss[k]),
+        partner_loss=float(partner.loss[k]),
+        gap=float(test.loss[k] - partner.loss[k]),
+    )
+
+
+def _by_class(audit: Audit, test: Outcome, gap: Array, classes: list[str]) -> list[ClassShare]:
+    total = float(gap.sum())
+    shares = []
+    for label, name in enumerate(classes):
+        mine = gap[test.labels == label]
+        shares.append(
+            ClassShare(
+                name=name,
+                pairs=len(mine),
+                unpaired=int((audit.test_outcome.labels == label).sum()) - len(mine),
+                contribution=float(mine.sum()) / len(gap),
+                share=float(mine.sum()) / total if total > 0 else None,
+                mean_gap=float(mine.mean()) if len(mine) else None,
+            )
+        )
+    return shares
+
+
+def _prediction(outcome: Outcome, classes: list[str] | None, k: int) -> str | None:
+    if classes is None:
+        return None
+    scores = outcome.scores[k]
+    return classes[int(scores[0] >= 0) if len(scores) == 1 else int(scores.argmax())]
+
+
+def _stored(split: Split, position: int) -> int:
+    return int(split.index[position]) if len(split.index) else position

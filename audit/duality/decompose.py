@@ -1,0 +1,140 @@
+"""The gap of one layer's pairs, direction by direction (Feng & Tu, Eqs. 9–11).
+
+⟨Δl⟩ = Σ_n cov(g_n, w_n) + Σ_n ⟨g_n⟩⟨w_n⟩ holds for every orthonormal basis: it is an identity, not a prediction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from audit.blocks.duality import DualityIntervals, FixedSplit, FlatPart, Remainder, SharpPart
+from audit.duality.basis import Basis, Projections, settle
+from audit.duality.bootstrap import Array, Part, draws, interval, share_interval
+from audit.duality.layer import LayerPairs, project
+from audit.duality.pairs import Pairs
+from audit.duality.split import Border, sharp_border
+from audit.layers import DenseLayer
+
+STILL = 1e-12  # a deviation below this share of the total one is rounding: the direction has no correlation
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """Everything that the report says about the directions of a layer."""
+
+    projections: Projections
+    sigma_w: Array
+    c: list[float | None]
+    contribution: Array
+    remainder: Remainder
+    border: Border
+    sharp: SharpPart
+    flat: FlatPart
+    fixed: FixedSplit | None
+    share_skipped: str | None
+    parts: tuple[Part, Part]  # the sharp directions, all directions
+    gap: Array  # [pairs in use]
+
+
+def decompose(
+    pairs: Pairs, layer: DenseLayer, W: Tensor, numbers: LayerPairs, basis: Basis, leading: int, classes: int | None
+) -> Decomposition:
+    """Splits the gap along `basis`, sharp directions first."""
+    alive = numbers.alive
+    s = numbers.s[alive]
+    found = settle(basis, project(pairs, layer, W, basis.vectors)[alive], s, leading)
+    w, g = found.w, s[:, None] * found.w
+    contribution = ((g - g.mean(0)) * (w - w.mean(0))).mean(0)
+    sigma_w = w.std(0, correction=0)
+    remainder = _remainder(numbers, basis, found, sigma_w, contribution)
+    border = sharp_border(found.sigma_g.tolist(), numbers.total_g)
+    total = float(contribution.sum()) + remainder.contribution
+    at_border = _part_of(contribution, border.count, total)
+    flat = FlatPart(total - at_border[0], None if at_border[1] is None else 1 - at_border[1])
+    return Decomposition(
+        projections=found,
+        sigma_w=sigma_w.cpu().numpy(),
+        c=_correlations(numbers, found.sigma_g, sigma_w, contribution),
+        contribution=contribution.cpu().numpy(),
+        remainder=remainder,
+        border=border,
+        sharp=SharpPart(border.count, *at_border, border.elbow, border.ratio, border.variance_share, border.note),
+        flat=flat,
+        fixed=_fixed(contribution, classes, total, basis.complete),
+        share_skipped=None if total > 0 else f"the directions' sum is not positive ({total:.3g}): it has no shares",
+        parts=(_sharp_part(w, s, border.count), _whole_part(pairs, layer, W, numbers)),
+        gap=numbers.gap[alive].cpu().numpy(),
+    )
+
+
+def intervals(found: Decomposition, count: int, seed: int) -> DualityIntervals:
+    """Bootstrap over pairs, directions and border held fixed."""
+    K = len(found.gap)
+    blocks = [
+        (weights @ found.gap / K, *(part.drawn(weights) for part in found.parts)) for weights in draws(K, count, seed)
+    ]
+    gap, sharp, whole = (np.concatenate(column) for column in zip(*blocks, strict=True))
+    return DualityIntervals(
+        gap=interval(gap),
+        sharp_contribution=interval(sharp),
+        flat_contribution=interval(whole - sharp),
+        sharp_share=share_interval(sharp, whole),
+        flat_share=share_interval(whole - sharp, whole),
+    )
+
+
+def _part_of(contribution: Tensor, count: int, total: float) -> tuple[float, float | None]:
+    """What the first `count` directions contribute, and their share."""
+    part = float(contribution[:count].sum())
+    return part, part / total if total > 0 else None
+
+
+def _fixed(contribution: Tensor, classes: int | None, total: float, complete: bool) -> FixedSplit | None:
+    if classes is None or (classes > len(contribution) and not complete):
+        return None
+    count = min(classes, len(contribution))
+    return FixedSplit(count, *_part_of(contribution, count, total))
+
+
+def _remainder(
+    numbers: LayerPairs, basis: Basis, found: Projections, sigma_w: Tensor, contribution: Tensor
+) -> Remainder:
+    """What the kept directions leave: by subtraction from totals that need no directions."""
+    if basis.complete:
+        return Remainder(0, 0.0, 0.0, 0.0)
+    return Remainder(
+        directions=numbers.mean_w.numel() - len(contribution),
+        contribution=numbers.mean_gap - numbers.mean_term - float(contribution.sum()),
+        sigma_g=max(0.0, numbers.total_g - float(found.sigma_g.square().sum())) ** 0.5,
+        sigma_w=max(0.0, numbers.total_w - float(sigma_w.square().sum())) ** 0.5,
+    )
+
+
+def _correlations(
+    numbers: LayerPairs, sigma_g: Tensor, sigma_w: Tensor, contribution: Tensor
+) -> list[float | None]:
+    """c_n = cov/(σ_g σ_w); None where one of them does not vary."""
+    varies = (sigma_g > STILL * numbers.total_g**0.5) & (sigma_w > STILL * numbers.total_w**0.5)
+    c = (contribution / torch.where(varies, sigma_g * sigma_w, 1.0)).clamp(-1, 1)
+    return [value if kept else None for value, kept in zip(c.tolist(), varies.tolist(), strict=True)]
+
+
+def _sharp_part(w: Tensor, s: Tensor, count: int) -> Part:
+    w = w[:, :count]
+    g = s[:, None] * w
+    return _part((g * w).sum(1), w @ g.mean(0), g @ w.mean(0))
+
+
+def _whole_part(pairs: Pairs, layer: DenseLayer, W: Tensor, numbers: LayerPairs) -> Part:
+    """All directions, kept or not: projections on the means themselves."""
+    on_means = project(pairs, layer, W, torch.stack([numbers.mean_g, numbers.mean_w]))[numbers.alive]
+    s, squared = numbers.s[numbers.alive], numbers.squared_norm[numbers.alive]
+    return _part(s * squared, on_means[:, 0], s * on_means[:, 1])
+
+
+def _part(*columns: Tensor) -> Part:
+    return Part(*(column.cpu().numpy() for column in columns))

@@ -1,0 +1,103 @@
+"""The network behind a layer, run alone: a walk along a line in W changes the layer's answer, not what leads to it.
+
+The rest of the network is cut out of its graph where that can be traced and where nothing leads round the layer. It
+must then give the network's own losses; otherwise the whole network is run, with the layer's answer shifted.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, fx, nn
+
+from audit.capture import Capture
+from audit.duality.dual import as_raw, shifted_losses
+from audit.layers import DenseLayer
+from audit.watch import hooked, scores
+
+AGREEMENT = 1e-10
+
+Losses = Callable[[float], Tensor]  # t → losses [n]
+
+
+class Lines:
+    """Losses of a few samples along straight lines in the weights of one layer."""
+
+    def __init__(self, capture: Capture, layer: DenseLayer, x: Tensor, y: Tensor) -> None:
+        self._capture, self._layer = capture, layer
+        self._own = torch.cat([record.loss for record in capture.forward(x, y)])
+        self._x, self._y = x, y.to(self._own.device)
+        self._tail = None if capture.fixed_batch else cut_behind(capture.network, layer)
+        if self._tail is not None:
+            self._given, self._z = _input_and_answer(capture, layer, x)
+            if not torch.allclose(self._tail_losses(self._z), self._own, rtol=AGREEMENT, atol=AGREEMENT):
+                self._tail = None
+
+    @property
+    def mean_loss(self) -> float:
+        """L at W itself."""
+        return float(self._own.mean())
+
+    def along(self, E: Tensor) -> Losses:
+        """Losses with the layer's weights at W + t E; E [out, in]."""
+        if self._tail is None:
+            return lambda t: self._whole_losses(t * E)
+        moved = as_raw(self._layer.arrange(self._given, len(self._x)) @ E.T, self._z, self._layer)
+        return lambda t: self._tail_losses(self._z + t * moved)
+
+    @torch.no_grad()
+    def _tail_losses(self, z: Tensor) -> Tensor:
+        assert self._tail is not None
+        f = self._tail(z).reshape(len(self._x), -1).double()
+        return self._capture.loss.value(f, self._y)
+
+    def _whole_losses(self, change: Tensor) -> Tensor:
+        size = self._capture.fixed_batch or self._capture.chunk
+        parts = zip(torch.split(self._x, size), torch.split(self._y, size), strict=True)
+        return torch.cat([shifted_losses(self._capture, self._layer, lambda x: x @ change.T, *part) for part in parts])
+
+
+def cut_behind(network: nn.Module, layer: DenseLayer) -> fx.GraphModule | None:
+    """The network from the layer's answer on, or None where it cannot be had alone."""
+    if not layer.cut_point or layer.calls > 1 or layer.tied_with:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            traced = network if isinstance(network, fx.GraphModule) else fx.symbolic_trace(network)
+            return _cut(traced, layer.module)
+    except Exception:  # code that cannot be traced may fail in any way at all; the whole network still runs
+        return None
+
+
+def _cut(traced: fx.GraphModule, path: str) -> fx.GraphModule | None:
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(traced.graph, {}))
+    calls = [node for node in graph.nodes if node.op == "call_module" and node.target == path]
+    if len(calls) != 1:
+        return None
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    with graph.inserting_before(calls[0]):
+        calls[0].replace_all_uses_with(graph.placeholder("answer"))
+    graph.eliminate_dead_code()
+    for node in inputs:
+        if node.users:
+            return None
+        graph.erase_node(node)
+    return fx.GraphModule(traced, graph)
+
+
+@torch.no_grad()
+def _input_and_answer(capture: Capture, layer: DenseLayer, x: Tensor) -> tuple[Tensor, Tensor]:
+    """What the layer is given and what it answers, in their raw shapes."""
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def keep(_module: nn.Module, inputs: tuple[Tensor, ...], z: Tensor) -> None:
+        seen.append((inputs[0].clone(), z.clone()))
+
+    weight = next(capture.network.parameters())
+    with hooked(capture.network, {layer.module: keep}):
+        scores(capture.network, x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype))
+    return seen[0]

@@ -1,0 +1,190 @@
+"""Where does the gap come from? Activity–weight duality: the gap as a sum over directions in a layer's weights.
+
+Exchanging a train sample x for a test sample x′ does to a dense layer's answer exactly what a change ΔW of its weights
+does to x. Each test sample thus becomes a step in weight space, and the gap a sum over the Hessian's eigenvectors of
+how steep the loss is along each (sharpness, σ_g) times how far the samples reach along it (size, σ_w).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from audit.blocks.duality import DualityBlock
+from audit.duality.basis import Basis, hessian_basis
+from audit.duality.cards import CARDS
+from audit.duality.carriers import NO_PAIRS, class_names, find_carriers
+from audit.duality.decompose import Decomposition, decompose, intervals
+from audit.duality.layer import LayerPairs, measure_pairs
+from audit.duality.pairs import Pairs
+from audit.duality.tail import Lines
+from audit.duality.trace import hessian_trace
+from audit.duality.widths import flatness_widths, spaced
+from audit.layers import DenseLayer
+from audit.loss import SquaredError
+from audit.measure import Audit, Card, Measurement
+from audit.partners import Nearest, nearest_partners
+from audit.record import Record
+from audit.spectrum import DENSE_LIMIT, LayerHessian
+
+SAME_LABEL = "the nearest train sample with the same label (Euclidean; of equally near ones the first)"
+ANY_LABEL = "the nearest train sample, whatever its target (Euclidean; of equally near ones the first)"
+
+ALL_ZERO = "every train partner reaches this layer as the zero vector: no weight acts on it"
+
+
+class Duality:
+    """The A-W decomposition."""
+
+    key = "duality"
+    question = "Where does the gap come from: few sharp directions of the weights, or many flat ones?"
+    cards: tuple[Card, ...] = CARDS
+
+    def start(self, audit: Audit) -> DualityFold:
+        """Finds the partners, where they are looked for among the inputs."""
+        return DualityFold(audit)
+
+
+class DualityFold:
+    """The decomposition at work."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+        self._labelled = not isinstance(audit.loss, SquaredError)
+        self._features: dict[str, Nearest] | None = None
+        self._partner: Tensor | None = None
+        if audit.settings.partner_space == "features":
+            device = next(audit.network.parameters()).device
+            self._features = {layer.name: Nearest(len(audit.test), device) for layer in audit.layers}
+        else:
+            test, train = audit.test, audit.train
+            self._partner = nearest_partners(self._sided(test.x, test.y), self._sided(train.x, train.y))
+        self._traces = dict.fromkeys((layer.name for layer in audit.layers if _size(layer) > DENSE_LIMIT), 0.0)
+        self._curvature = {layer.name: "hessian" for layer in audit.layers}
+
+    def see(self, record: Record) -> None:
+        """Adds to the traces of layers too large for a complete basis, and looks for partners among features."""
+        for name in self._traces:
+            self._traces[name] += hessian_trace(record, name)
+        for name, layer in record.layers.items():
+            if layer.curvature != "exact":
+                self._curvature[name] = layer.curvature
+        if self._features is None:
+            return
+        for test in self._audit.test:
+            for name, found in self._features.items():
+                x_test, x = (part.layers[name].x.flatten(1) for part in (test, record))
+                found.offer(test.start, self._sided(x_test, test.y), record.start, self._sided(x, record.y))
+
+    def finish(self) -> Measurement:
+        """Decomposes layer by layer."""
+        if self._partner is not None:
+            pairs = Pairs(self._audit, self._partner.cpu())
+            blocks = {layer.name: self._block(layer, pairs) for layer in self._audit.layers}
+            return Measurement(blocks, find_carriers(self._audit, pairs))
+        assert self._features is not None
+        blocks = {}
+        for layer in self._audit.layers:
+            pairs = Pairs(self._audit, self._features[layer.name].index.cpu())
+            blocks[layer.name] = replace(self._block(layer, pairs), carriers=find_carriers(self._audit, pairs))
+        return Measurement(blocks)
+
+    def _sided(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        return x, y if self._labelled else None
+
+    def _block(self, layer: DenseLayer, pairs: Pairs) -> DualityBlock:
+        """The layer's block; where there is none, the sentence why."""
+        nothing = DualityBlock(
+            pairs=len(pairs),
+            unpaired=pairs.unpaired,
+            dropped=0,
+            space=self._audit.settings.partner_space,
+            partner_rule=SAME_LABEL if self._labelled else ANY_LABEL,
+            max_residual=None,
+            dual_residual=None,
+            basis=self._curvature[layer.name],
+        )
+        if not len(pairs):
+            return replace(nothing, skipped=NO_PAIRS)
+        W = layer.weight(pairs.capture.network).double()
+        numbers = measure_pairs(pairs, layer, W)
+        used = int(numbers.alive.sum())
+        checked = replace(nothing, pairs=used, dropped=len(pairs) - used)
+        if not used:
+            return replace(checked, skipped=ALL_ZERO)
+        checked = replace(
+            checked, max_residual=numbers.max_residual, dual_residual=numbers.dual_residual, gap=numbers.mean_gap
+        )
+        if not numbers.max_residual <= numbers.tolerance:
+            return replace(checked, skipped=_why_not_dual(layer, numbers))
+        return self._decomposed(checked, layer, pairs, W, numbers)
+
+    def _decomposed(
+        self, block: DualityBlock, layer: DenseLayer, pairs: Pairs, W: Tensor, numbers: LayerPairs
+    ) -> DualityBlock:
+        settings = self._audit.settings
+        basis = hessian_basis(LayerHessian(self._audit.train, layer), settings.directions, settings.seed)
+        classes = len(class_names(self._audit)) if self._labelled else None
+        found = decompose(pairs, layer, W, numbers, basis, settings.widths, classes)
+        return replace(
+            self._with_widths(_filled(block, numbers, basis, found), layer, pairs, W, found),
+            trace_hessian=self._traces[layer.name] / len(self._audit.train) if basis.trace is None else basis.trace,
+            ci95=intervals(found, settings.bootstrap, settings.seed),
+        )
+
+    def _with_widths(
+        self, block: DualityBlock, layer: DenseLayer, pairs: Pairs, W: Tensor, found: Decomposition
+    ) -> DualityBlock:
+        directions = found.projections.leading
+        if not len(directions):
+            return block
+        train = self._audit.train
+        rows = spaced(len(train))
+        lines = Lines(pairs.capture, layer, train.x[rows], train.y[rows])
+        curvatures = found.projections.values[: len(directions)].tolist()
+        widths = flatness_widths(lines, directions, curvatures, float(W.norm()))
+        return replace(block, widths=widths, width_samples=len(rows))
+
+
+def _filled(block: DualityBlock, numbers: LayerPairs, basis: Basis, found: Decomposition) -> DualityBlock:
+    return replace(
+        block,
+        basis_complete=basis.complete,
+        basis_residual=basis.residual,
+        directions=len(found.contribution),
+        eigenvalues=found.projections.values.tolist(),
+        sigma_g=found.projections.sigma_g.tolist(),
+        sigma_w=found.sigma_w.tolist(),
+        cumulative_w=found.sigma_w.cumsum().tolist(),
+        c=found.c,
+        contribution=found.contribution.tolist(),
+        mean_term=numbers.mean_term,
+        sharp=found.sharp,
+        flat=found.flat,
+        fixed=found.fixed,
+        remainder=found.remainder,
+        total_g=numbers.total_g,
+        total_w=numbers.total_w,
+        total_w_second_moment=numbers.second_moment_w,
+        share_skipped=found.share_skipped,
+    )
+
+
+def _why_not_dual(layer: DenseLayer, numbers: LayerPairs) -> str:
+    """The sentence for a layer whose dual weights do not do what exchanging the sample does."""
+    error = f"with its dual weights the loss is off by up to {numbers.max_residual:.3g}"
+    if layer.calls > 1 or layer.tied_with:
+        return f"the layer's weights are used more than once, so no single change of them stands for a sample: {error}"
+    if not layer.cut_point:
+        return f"another path leads round this layer, so its weights alone do not decide the loss: {error}"
+    if numbers.dual_residual > numbers.tolerance:
+        return f"the layer's tokens depend on each other, so no weights answer to all of them: {error}"
+    return f"the network's arithmetic is too coarse for an equality to be seen: {error}"
+
+
+def _size(layer: DenseLayer) -> int:
+    return layer.in_features * layer.out_features
+
+
+DUALITY = Duality()
