@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -240,3 +242,10 @@ def test_describe_states_counts_and_shape(tmp_path: Path) -> None:
     write_both(tmp_path, folders.write_npz, x, y, 10)
     first = describe(read_data(tmp_path, Settings(samples=9)))[0]
     assert first == "Layout npz: 9 of 20 train samples and 10 of 10 test samples, of shape (4,), float64."
+
+
+def test_importing_the_readers_wakes_no_heavy_library() -> None:
+    heavy = ("torch", "pyarrow", "PIL", "safetensors")
+    code = f"import sys, audit.data; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
