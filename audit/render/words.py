@@ -23,6 +23,7 @@ LAYOUTS = {
     "npz": "train.npz and test.npz",
     "npy": "NumPy arrays",
     "csv": "CSV tables",
+    "tsv": "tab-separated tables",
     "parquet": "Parquet tables",
     "images": "one folder of images per class",
     "idx": "idx files, as MNIST's",
