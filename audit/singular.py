@@ -57,6 +57,16 @@ def singular_values(K: Tensor) -> Tensor:
     return values
 
 
+def largest_singular_value(K: Tensor) -> Tensor:
+    """‖K‖₂ [n] of K [n, C, D], float64: squaring costs the largest one no digits."""
+    K = K.double()
+    scale = K.abs().amax((1, 2), keepdim=True)
+    K = K / torch.where(scale > 0, scale, 1.0)
+    top = torch.linalg.eigvalsh(K @ K.mT if K.shape[1] <= K.shape[2] else K.mT @ K)[:, -1]
+    largest: Tensor = top.clamp(min=0).sqrt() * scale[:, 0, 0]
+    return largest
+
+
 def narrow_factor(W: Tensor) -> Tensor:
     """F [out, r] such that J F has the singular values of J W for every J: W itself, or Rᵀ where much narrower."""
     out, width = W.shape
@@ -91,4 +101,5 @@ def smallest_singular_value(X: Tensor) -> Tensor:
         return torch.zeros(len(X), dtype=torch.float64, device=X.device)
     s = singular_values(X)
     independent = s[:, -1] > max(T, width) * torch.finfo(X.dtype).eps * s[:, 0]
-    return s[:, -1] * independent
+    smallest: Tensor = s[:, -1] * independent
+    return smallest

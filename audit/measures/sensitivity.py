@@ -1,0 +1,240 @@
+"""How strongly, and in how many directions, do the scores answer to small changes of the input and of the weights?
+
+Source  "A simple connection from loss flatness to compressed representations in neural networks" (2024): MLS, volume and
+        dimensionality of the local map ∂f/∂x, sharpness S(θ), and the inequalities that tie them together.
+Way     everything about a dense layer follows from its input x and J = ∂f/∂z: ∂f/∂x = J W, ‖∇_W f‖_F² = ‖J‖_F² ‖x‖².
+        Other parameters: per-sample gradients (parameters.py). Each number is kept sample by sample, so that every mean
+        gets a bootstrap interval and every inequality is evaluated once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+from torch import Tensor
+
+from audit.layers import DenseLayer
+from audit.measure import Audit, Measurement
+from audit.measures.sensitivity_cards import CARDS
+from audit.measures.sensitivity_summary import Columns, summarise
+from audit.parameters import SampleGradients, closed_parameters, other_parameters
+from audit.record import LayerRecord, Record
+from audit.sharpness import dense_squares, residual_trace, sampled_adaptive_sharpness, straight_in
+from audit.singular import (
+    centring,
+    largest_singular_value,
+    local_map,
+    narrow_factor,
+    smallest_singular_value,
+    spectral_norm,
+)
+from audit.skips import whole_jacobians
+
+SKIP_SHARE = 1e-9  # part of ∂f/∂x beyond J W, relative, from which on a layer's input is said to lead on another way
+TRACE_COLUMNS = 1024  # second derivatives per sample, above which the exact trace is left out
+
+
+class Sensitivity:
+    """The measure."""
+
+    key = "sensitivity"
+    question = "How strongly, and in how many directions, do the scores answer to small changes of the input?"
+    cards = CARDS
+
+    def start(self, audit: Audit) -> SensitivityFold:
+        """Begins an audit."""
+        return SensitivityFold(audit)
+
+
+class SensitivityFold:
+    """The measure at work: per-sample columns, filled chunk by chunk."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit, network = audit, audit.network
+        self._factors = {layer.name: narrow_factor(audit.weight(layer)) for layer in audit.layers}
+        self._closed = {layer.name: closed_parameters(network, layer) for layer in audit.layers}
+        self._others = SampleGradients(
+            network, other_parameters(network, audit.layers), audit.train.x, audit.capture.fixed_batch
+        )
+        self._first = first_layer(audit.layers)
+        self._bypassed = [layer for layer in audit.layers if not layer.cut_point]
+        self._columns: dict[str, list[Tensor]] = defaultdict(list)
+        self._trace_skipped = self._why_no_trace()
+
+    def see(self, record: Record) -> None:
+        """Takes in one chunk of the train split."""
+        x = self._inputs(record)
+        theta, adaptive = self._others.squares(x)
+        for layer in self._audit.layers:
+            part, adaptive_part = self._see_layer(layer, record.layers[layer.name])
+            theta, adaptive = theta + part, adaptive + adaptive_part
+        self._add(theta=theta, adaptive=adaptive)
+        self._see_input(record, x.flatten(1).double())
+        self._see_skips(record, x)
+        self._see_trace(record)
+
+    def finish(self) -> Measurement:
+        """Answers, after the last chunk."""
+        audit = self._audit
+        columns = {name: torch.cat(parts).cpu().numpy() for name, parts in self._columns.items()}
+        norms = {layer.name: spectral_norm(audit.weight(layer)) for layer in audit.layers}
+        sampled = self._sampled() if audit.settings.adaptive_draws else None
+        table = Columns(
+            values=columns,
+            layers=audit.layers,
+            spectral_norms=norms,
+            alone={name: weight for name, (weight, _) in self._closed.items()},
+            first=self._first,
+            outputs=audit.train_outcome.scores.shape[1],
+            epsilon=self._epsilon(),
+            parameters=sum(value.numel() for value in audit.network.parameters()),
+            others=sum(value.numel() for value in self._others.values.values()),
+            trace_skipped=self._trace_skipped,
+            sampled=sampled,
+        )
+        return summarise(table, audit.settings.bootstrap, audit.settings.seed)
+
+    def _add(self, **columns: Tensor) -> None:
+        for name, values in columns.items():
+            self._columns[name].append(values)
+
+    def _see_layer(self, layer: DenseLayer, record: LayerRecord) -> tuple[Tensor, Tensor]:
+        """Fills a layer's columns; its share of ‖∇_θ f‖² and of the adaptive sharpness [n]."""
+        name, W = layer.name, self._audit.weight(layer)
+        bias = self._audit.network.get_submodule(layer.module).bias
+        assert bias is None or isinstance(bias, Tensor)
+        squares = dense_squares(record, W, bias)
+        K = (record.J.double() @ self._factors[name]).flatten(2)  # [n, C, T·r]
+        local = local_map(K, layer.tokens * layer.in_features, self._epsilon())
+        self._add(
+            **{
+                f"{name}/largest": local.largest,
+                f"{name}/frobenius": local.frobenius,
+                f"{name}/log_volume": local.log_volume,
+                f"{name}/gradient": squares.weight,
+                f"{name}/reach": smallest_singular_value(record.x),
+            }
+        )
+        weight, own_bias = self._closed[name]
+        theta, adaptive = (torch.zeros_like(squares.weight) for _ in range(2))
+        if weight:
+            theta, adaptive = theta + squares.weight, adaptive + squares.adaptive_weight
+        if own_bias:
+            theta, adaptive = theta + squares.bias, adaptive + squares.adaptive_bias
+        return theta, adaptive
+
+    def _see_input(self, record: Record, x: Tensor) -> None:
+        """The local map of the model's input, and Eq. 43 at the input and at the first layer."""
+        first, is_input = self._first, self._first.fed_by_input and self._first.cut_point
+        layer = record.layers[first.name]
+        if not is_input or record.input_jacobian is None:
+            K_first = (layer.J.double() @ self._audit.weight(first)).flatten(2)
+            self._add(first_invariant=_invariant(K_first, layer.x.flatten(1).double()))
+        if record.input_jacobian is None:
+            return
+        K = record.input_jacobian().double()
+        narrow = (layer.J.double() @ self._factors[first.name]).flatten(2) if is_input else K
+        local = local_map(narrow, K.shape[2], self._epsilon())
+        invariant = _invariant(K, x)
+        self._add(
+            largest=local.largest,
+            log_volume=local.log_volume,
+            rank=local.rank,
+            dimension=local.dimension,
+            normalized=x.square().sum(1) * local.largest.square(),
+            invariant=invariant,
+        )
+        if is_input:
+            self._add(first_invariant=invariant)
+        if K.shape[1] > 1:
+            centred = local_map(centring(K.shape[1]).to(K.device) @ narrow, K.shape[2], self._epsilon())
+            self._add(log_volume_centred=centred.log_volume)
+
+    def _see_skips(self, record: Record, x: Tensor) -> None:
+        """The two norms of Eq. 17 for every layer whose input is also used elsewhere; which, the first chunk shows."""
+        if not self._bypassed:
+            return
+        n, batch = len(x), self._audit.capture.fixed_batch
+        filled = x if batch is None else x[torch.arange(batch, device=x.device) % n]
+        leading_on = []
+        for name, whole in whole_jacobians(self._audit.network, self._bypassed, filled, n).items():
+            layer = record.layers[name]
+            past = (whole - layer.J @ self._audit.weight(layer.layer).to(layer.J.dtype)).flatten(2)
+            if record.start == 0 and past.abs().max() <= SKIP_SHARE * whole.abs().max():
+                continue
+            leading_on.append(layer.layer)
+            self._add(
+                **{
+                    f"{name}/whole": largest_singular_value(whole.flatten(2)),
+                    f"{name}/past": largest_singular_value(past),
+                }
+            )
+        self._bypassed = leading_on
+
+    def _see_trace(self, record: Record) -> None:
+        """The part of Tr H beyond S(θ), where the network behind a layer is curved."""
+        curved = [layer for layer in record.layers.values() if layer.residual_times is not None]
+        if self._trace_skipped is None:
+            self._trace_skipped = self._why_no_curved_trace(record, curved)
+        if self._trace_skipped is None:
+            extra = torch.zeros(len(record.f), dtype=torch.float64, device=record.f.device)
+            for layer in curved:
+                extra = extra + residual_trace(layer, layer.layer.bias)
+            self._add(trace=extra)
+
+    def _why_no_curved_trace(self, record: Record, curved: list[LayerRecord]) -> str | None:
+        if any(layer.curvature != "exact" for layer in record.layers.values()):
+            return "the network cannot be differentiated twice"
+        if curved and self._audit.loss.name != "mse":
+            return (
+                "the network is curved in its weights and ½‖f − y‖² is not its loss: the trace would depend on targets"
+            )
+        if any(layer.layer.tokens * layer.layer.out_features > TRACE_COLUMNS for layer in curved):
+            return f"a curved layer has more than {TRACE_COLUMNS} outputs: the exact trace would cost that many passes"
+        return None
+
+    def _why_no_trace(self) -> str | None:
+        """Weights that are used twice enter squared, and a curved way from other parameters has no cheap exact trace."""
+        audit = self._audit
+        if any(layer.calls > 1 for layer in audit.layers):
+            return "a layer is used more than once, so the scores are not linear in its weights"
+        batch = audit.capture.fixed_batch
+        x = self._ready(audit.train.x[torch.arange(batch or 4) % len(audit.train.x)])
+        try:
+            bent = [name for name in self._others.names if not straight_in(audit.network, name, x)]
+        except RuntimeError:
+            return "the network cannot be differentiated twice"
+        return f"the scores are curved in {bent[0]}, which no dense layer holds" if bent else None
+
+    def _sampled(self) -> tuple[float, float]:
+        audit = self._audit
+        size = audit.capture.fixed_batch or audit.capture.chunk
+        whole = len(audit.train.x) // size * size or len(audit.train.x)  # a fixed batch leaves an incomplete rest out
+        x = audit.train.x if audit.capture.fixed_batch is None else audit.train.x[:whole]
+        chunks = [self._ready(part) for part in torch.split(x, size)]
+        return sampled_adaptive_sharpness(audit.network, chunks, audit.settings.adaptive_draws, audit.settings.seed)
+
+    def _inputs(self, record: Record) -> Tensor:
+        return self._ready(self._audit.train.x[record.start : record.start + len(record.f)])
+
+    def _ready(self, x: Tensor) -> Tensor:
+        weight = next(self._audit.network.parameters())
+        return x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype)
+
+    def _epsilon(self) -> float:
+        return torch.finfo(next(self._audit.network.parameters()).dtype).eps
+
+
+def first_layer(layers: tuple[DenseLayer, ...]) -> DenseLayer:
+    """The layer that the bounds start from: the one fed by the input, best alone; else the first of all."""
+    fed = [layer for layer in layers if layer.fed_by_input]
+    return next((layer for layer in fed if layer.cut_point), (fed or list(layers))[0])
+
+
+def _invariant(K: Tensor, x: Tensor) -> Tensor:
+    """Σ_p x_p² ‖∂f/∂x_p‖² [n] of K [n, C, D] and x [n, D]."""
+    return torch.linalg.vector_norm(K * x[:, None], dim=(1, 2)).square()
+
+
+MEASURE = Sensitivity()
