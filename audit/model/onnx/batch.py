@@ -25,6 +25,8 @@ from audit.model.onnx.runtime import RuntimeFailure, Session, random_input
 Shape = tuple[int | None, ...]
 FREE_SIZES = (8, 16, 32, 64, 224)
 """What to try for other sizes that a file leaves open."""
+SPREADING = ("Expand", "Concat", "Add", "Sub", "Mul", "Div")
+"""Operators that may have a constant operand with one copy per sample in it."""
 CLOSE = 1e-3
 """Relative to the largest output: far above float16 rounding of a whole network's answer, far below any real change."""
 
@@ -63,7 +65,7 @@ class _Lift:
     def run(self) -> None:
         """Open one node after the other: what a node gives decides what its readers need."""
         for node in list(self.graph.node):
-            if node.op_type in ("Reshape", "Expand", "Concat", "Add", "Sub", "Mul", "Div") and self._constants_of(node):
+            if node.op_type == "Reshape" or (node.op_type in SPREADING and self._constants_of(node)):
                 self._open(node, infer_types(self.model))
         prune(self.graph)
 
@@ -146,17 +148,19 @@ def _free_axis(shape: Shape | None) -> int | None:
 def _landing(old: list[int], axis: int, new: list[int], batch: int) -> int | None:
     """The axis of a reshaped tensor that the batch lands on: the one whose elements span those of `axis`.
 
-    Where `axis` is a merged one (batch x heads, tokens x batch) that comes apart again, the part as long as the batch
-    is the likeliest; a wrong guess is found when the graph is run.
+    Several may, above all at batch size 1. The likeliest is one of the batch's own length, cut out of a merged axis
+    (batch x heads, tokens x batch); then one that starts where the batch does; the last axis, of features, comes last. A
+    wrong guess is found when the graph is run.
     """
-    ends = [prod(new[: place + 1]) for place in range(len(new))]
-    starts = [prod(new[:place]) for place in range(len(new))]
+    places = range(len(new))
+    starts, ends = [prod(new[:place]) for place in places], [prod(new[: place + 1]) for place in places]
     start, end = prod(old[:axis]), prod(old[: axis + 1])
-    around = [place for place in range(len(new)) if start % starts[place] == 0 and ends[place] % end == 0]
-    inside = [place for place in range(len(new)) if starts[place] >= start and ends[place] <= end]
+    inside = [place for place in places if starts[place] >= start and ends[place] <= end]
     exact = [place for place in inside if new[place] == batch]
+    around = [place for place in places if start % starts[place] == 0 and ends[place] % end == 0]
+    around.sort(key=lambda place: (place == len(new) - 1, starts[place] != start))
     shared = [place for place in inside if new[place] % batch == 0]
-    return next(iter([*around, *exact, *shared]), None)
+    return next(iter([*exact, *around, *shared]), None)
 
 
 def _agree(fixed: ModelProto, freed: ModelProto, size: int) -> bool:

@@ -15,6 +15,7 @@ from audit.model.onnx.graph import (
     constants,
     fresh,
     infer_types,
+    producers,
     prune,
     reads,
     rename_reads,
@@ -38,6 +39,7 @@ def fold(model: ModelProto) -> None:
         changed = fold_shapes(model)
         changed |= fold_constants(model)
         changed |= inline_branches(model.graph)
+        forget_zero_states(model.graph)
         prune(model.graph)
 
 
@@ -249,3 +251,25 @@ def _splice(graph: GraphProto, position: int, body: GraphProto) -> None:
         for value, name in zip(body.output, node.output, strict=True)
     ]
     set_nodes(graph, [*graph.node[:position], *nodes, *ends, *graph.node[position + 1 :]])
+
+
+def forget_zero_states(graph: GraphProto) -> None:
+    """A recurrent layer starts from zero by default; an explicit zero state only fixes the batch size."""
+    known, makers = constants(graph), producers(graph)
+    for node in graph.node:
+        if node.op_type in ("LSTM", "GRU", "RNN"):
+            for position in range(5, min(len(node.input), 7)):
+                if _is_zero(node.input[position], known, makers):
+                    node.input[position] = ""
+
+
+def _is_zero(name: str, known: Mapping[str, TensorProto], makers: Mapping[str, NodeProto]) -> bool:
+    if name in known:
+        return not np.any(to_array(known[name]))
+    maker = makers.get(name)
+    if maker is None or maker.op_type not in ("Expand", "ConstantOfShape"):
+        return False
+    if maker.op_type == "Expand":
+        return _is_zero(maker.input[0], known, makers)
+    value = attributes(maker).get("value")
+    return value is None or not np.any(to_array(value))

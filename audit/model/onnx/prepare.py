@@ -6,12 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx.inliner
 from onnx import GraphProto, ModelProto, helper
 
 from audit.errors import ModelError
-from audit.model.onnx.graph import attributes, constants, prune, set_nodes, to_array, walk
+from audit.model.onnx.graph import attributes, constants, prune, set_nodes, walk
 from audit.model.onnx.linear import expand_linear_models
 
 REFUSED = (
@@ -46,7 +45,6 @@ def prepare(model: ModelProto, output: str) -> ModelProto:
     _skip_zipmaps(graph)
     prune(graph)
     _drop_unused_inputs(graph)
-    _forget_zero_states(graph)
     del graph.value_info[:]
     for item in (*graph.initializer, *graph.node):
         item.doc_string = ""  # from here on it says what a constant or a node was before it was rewritten
@@ -100,17 +98,6 @@ def refuse(path: Path, graph: GraphProto) -> None:
         names = sorted({node.op_type for node in walk(graph) if re.fullmatch(pattern, node.op_type)})
         if names:
             raise ModelError(f"{path}: the model {sentence} (operator {', '.join(names)}).")
-
-
-def _forget_zero_states(graph: GraphProto) -> None:
-    """A recurrent layer starts from zero by default; an explicit zero state only fixes the batch size."""
-    known = constants(graph)
-    for node in graph.node:
-        if node.op_type in ("LSTM", "GRU", "RNN"):
-            for position in range(5, min(len(node.input), 7)):
-                name = node.input[position]
-                if name in known and not np.any(to_array(known[name])):
-                    node.input[position] = ""
 
 
 def class_labels(model: ModelProto, output: str) -> list[int | str]:
