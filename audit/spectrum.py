@@ -21,7 +21,7 @@ SMALL = 400  # weights up to which eigh of the matrix is quicker than any iterat
 BLOCK = 4  # directions pushed through the network at once when several eigenpairs are wanted
 LEAST_STEPS = 10  # before any convergence is believed: an early small residual may belong to λ₂
 MOST_STEPS = 500
-BASIS_NUMBERS = 1 << 26  # numbers in the Krylov basis (512 MB) beyond which it is restarted from its best vectors
+BASIS_NUMBERS = 1 << 25  # numbers in the Krylov basis (256 MB) beyond which it is restarted from its best vectors
 ROW_NUMBERS = 1 << 22  # numbers in one block of weight Jacobians
 SAME = 1e-6  # relative distance below which two eigenvalues count as one
 GRAPH_FACTOR = 4  # what a record with its autograd graph takes, in multiples of the record alone
@@ -31,13 +31,13 @@ class LayerHessian:
     """H of the mean loss over `records` with respect to the weights [out, in] of `layer`, in float64.
 
     Records with a curved tail are recaptured on every walk by `Records`; here they are held, graph and all, where they
-    fit into `room` bytes, since an eigenvector takes many walks.
+    fit into the room that `Records` did not use, since an eigenvector takes many walks.
     """
 
-    def __init__(self, records: Records, layer: DenseLayer, room: int = 1 << 30) -> None:
+    def __init__(self, records: Records, layer: DenseLayer) -> None:
         self.layer, self.shape = layer, (layer.out_features, layer.in_features)
         self.dim = layer.out_features * layer.in_features
-        self._records, self._room = records, room
+        self._records = records
         self._held: list[Record] | None = None
 
     def times(self, V: Tensor) -> Tensor:
@@ -49,6 +49,15 @@ class LayerHessian:
             H_V = part if H_V is None else H_V.add_(part)
         assert H_V is not None, "a split has samples"
         return (H_V / len(self._records)).reshape(V.shape)
+
+    def rayleigh_quotients(self, v: Tensor) -> Tensor:
+        """vᵀ H_i v of every sample i [n], v [out, in]; their mean is vᵀ H v."""
+        v, name = v.double(), self.layer.name
+        quotients = []
+        for record in self._walk():
+            u = record.layers[name].x.double() @ v.to(record.f.device).T
+            quotients.append((u * record.curvature_times(name, u)).sum((1, 2)))
+        return torch.cat(quotients)
 
     def dense(self) -> Tensor:
         """H itself [dim, dim]."""
@@ -69,7 +78,7 @@ class LayerHessian:
             yield from self._held
             return
         held: list[Record] | None = []
-        left = self._room
+        left = self._records.room
         for record in self._records:
             left -= GRAPH_FACTOR * record.bytes()
             held = [*held, record] if held is not None and record.has_graph() and left >= 0 else None

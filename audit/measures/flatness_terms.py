@@ -1,0 +1,155 @@
+"""Sample by sample, what each weighted curvature of a dense layer is made of.
+
+With x [n, T, in], W [out, in], u = W x and S = Aᵀ A + R the curvature of the loss in z, all numbers are quadratic forms
+of S, and a quadratic form of Aᵀ A is a sum of squares over the scores c:
+
+    trace              Σ_tt' (x_t·x_t') tr S^tt'              =  Σ_tt' (x_t·x_t') Σ_c a_ct·a_ct'               + …
+    row j              Σ_tt' S_jj^tt' u_tj u_t'j              =  Σ_c (Σ_t A_ctj u_tj)²                         + …
+    column i           Σ_tt' x_ti x_t'i w_iᵀ S^tt' w_i        =  Σ_c (Σ_t (A W)_cti x_ti)²                     + …
+    relative flatness  Σ_tt' (x_t·x_t') tr(Wᵀ S^tt' W)        =  Σ_tt' (x_t·x_t') Σ_c (AW)_ct·(AW)_ct'         + …
+
+The dots are the same forms of R, nonzero only where the network after the layer is curved: exact, from R itself, while
+it is small, otherwise from random signs ε with E[ε εᵀ] = 1, drawn anew for every sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from audit.record import LayerRecord, Record
+
+EXACT_UNITS = 128  # T·out up to which R is formed
+PROBES = 16  # sign vectors per sample beyond that
+BLOCK = 1 << 22  # numbers in the largest temporary of the column reading
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Contributions of each sample of a chunk; their means over all samples are the numbers of the report."""
+
+    trace: Tensor  # [n]
+    relative: Tensor  # [n]
+    rows: Tensor  # [n, out]
+    columns: Tensor  # [n, in]
+
+    def __add__(self, other: Terms) -> Terms:
+        return Terms(
+            self.trace + other.trace,
+            self.relative + other.relative,
+            self.rows + other.rows,
+            self.columns + other.columns,
+        )
+
+
+def terms_of(record: Record, name: str, W: Tensor, bias: Tensor | None, seed: int) -> Terms:
+    """All contributions of one layer on one chunk, in float64."""
+    layer = record.layers[name]
+    x, u = layer.x.double(), layer.z.double()
+    u = u if bias is None else u - bias  # W x, without forming it anew
+    terms = _gauss_newton(record.gauss_newton_root(name), _root_times_weight(record, layer, W), x, u)
+    if layer.residual_times is None:
+        return terms
+    if is_probed(layer):
+        return terms + _probed(layer, x, u, W, record.start, seed)
+    return terms + _from_matrix(layer, x, u, W)
+
+
+def is_probed(layer: LayerRecord) -> bool:
+    """Whether R is too large to be formed, so that its share is estimated."""
+    return layer.residual_times is not None and layer.z.shape[1] * layer.z.shape[2] > EXACT_UNITS
+
+
+def _root_times_weight(record: Record, layer: LayerRecord, W: Tensor) -> Tensor:
+    """A W [n, C, T, in]."""
+    return record.loss_function.curvature_root_times(record.f, layer.J.double() @ W)
+
+
+def _gauss_newton(A: Tensor, A_W: Tensor, x: Tensor, u: Tensor) -> Terms:
+    if x.shape[1] == 1:
+        A2, A_W2 = A[:, :, 0].square().sum(1), A_W[:, :, 0].square().sum(1)  # [n, out]  [n, in]
+        x2 = x[:, 0].square()
+        norm2 = x2.sum(1)
+        return Terms(norm2 * A2.sum(1), norm2 * A_W2.sum(1), A2 * u[:, 0].square(), A_W2 * x2)
+    K = x @ x.transpose(1, 2)  # [n, T, T]
+    return Terms(
+        _inner(K, A),
+        _inner(K, A_W),
+        (A * u[:, None]).sum(2).square().sum(1),
+        (A_W * x[:, None]).sum(2).square().sum(1),
+    )
+
+
+def _inner(K: Tensor, A: Tensor) -> Tensor:
+    """Σ_tt' K_tt' Σ_c a_ct·a_ct'  [n]."""
+    flat = A.transpose(1, 2).flatten(2)  # [n, T, C·out]
+    return (K * (flat @ flat.transpose(1, 2))).sum((1, 2))
+
+
+def _from_matrix(layer: LayerRecord, x: Tensor, u: Tensor, W: Tensor) -> Terms:
+    """The forms of R, from R [n, T·out, T·out] itself."""
+    matrix = layer.residual()
+    assert matrix is not None
+    n, T, out = u.shape
+    R = matrix.view(n, T, out, T, out)
+    K = x @ x.transpose(1, 2)
+    size = max(1, BLOCK // (T * out * x.shape[2]))
+    columns = [_column_forms(part, x_part, W) for part, x_part in _split(size, matrix, x)]
+    return Terms(
+        torch.einsum("nts,ntoso->n", K, R),
+        torch.einsum("nts,ntosp,op->n", K, R, W @ W.T),
+        torch.einsum("nto,ntoso,nso->no", u, R, u),
+        torch.cat(columns),
+    )
+
+
+def _split(size: int, *tensors: Tensor) -> zip[tuple[Tensor, ...]]:
+    return zip(*(torch.split(tensor, size) for tensor in tensors), strict=True)
+
+
+def _column_forms(matrix: Tensor, x: Tensor, W: Tensor) -> Tensor:
+    """v_iᵀ R v_i with v_i = (x_ti w_oi) over (t, o)  [n, in]."""
+    v = (x[:, :, None, :] * W).flatten(1, 2)  # [n, T·out, in]
+    return (v * (matrix @ v)).sum(1)
+
+
+def _probed(layer: LayerRecord, x: Tensor, u: Tensor, W: Tensor, start: int, seed: int) -> Terms:
+    """The forms of R, each the mean over random directions whose covariance is the form's weight."""
+    assert layer.residual_times is not None
+    (n, T, out), size = u.shape, x.shape[2]
+    root = _root(x @ x.transpose(1, 2))  # L [n, T, T] with L Lᵀ = K
+    total = Terms(x.new_zeros(n), x.new_zeros(n), x.new_zeros(n, out), x.new_zeros(n, size))
+    for probe in range(PROBES):
+        stream = seed * PROBES + probe
+        by_out, by_in = _signs(start, (n, T, out), stream, x), _signs(start, (n, T, size), stream, x)
+        trace, relative = root @ by_out, root @ (by_in @ W.T)  # [n, T, out]
+        row, x_signed = u * by_out[:, :1], x * by_in[:, :1]
+        column = x_signed @ W.T
+        total += Terms(
+            (trace * layer.residual_times(trace)).sum((1, 2)),
+            (relative * layer.residual_times(relative)).sum((1, 2)),
+            (row * layer.residual_times(row)).sum(1),
+            (x_signed * (layer.residual_times(column) @ W)).sum(1),
+        )
+    return Terms(*(part / PROBES for part in (total.trace, total.relative, total.rows, total.columns)))
+
+
+def _signs(start: int, shape: tuple[int, ...], stream: int, like: Tensor) -> Tensor:
+    """±1 [n, ...], a hash of the sample's place in the split, so that they do not depend on how samples are chunked."""
+    each = shape[1] * shape[2]
+    key = torch.arange(start * each, (start + shape[0]) * each, device=like.device)
+    key = (key + (stream + 1) * 0x632BE59BD9B4E019 % (1 << 62)) * 0x1E3779B97F4A7C15  # int64 wraps around
+    for multiplier in (0x3F58476D1CE4E5B9, 0x14D049BB133111EB):
+        key = (key ^ (key >> 29)) * multiplier
+    return (1 - 2 * ((key >> 40) & 1)).to(like.dtype).reshape(shape)
+
+
+def _root(K: Tensor) -> Tensor:
+    """L with L Lᵀ = K, for positive semidefinite K [n, T, T]."""
+    if K.shape[1] == 1:
+        return K.sqrt()
+    values, vectors = torch.linalg.eigh(K)
+    root: Tensor = vectors * values.clamp(min=0).sqrt()[:, None, :]
+    return root
