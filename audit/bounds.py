@@ -1,13 +1,15 @@
 """The inequalities between sensitivity, volume and sharpness, both sides from per-sample numbers.
 
-All rest on one step: ∇_x f = J W and ‖∇_W f‖_F = ‖J‖_F ‖x‖, so ‖J W‖ ≤ ‖W‖₂ ‖∇_W f‖_F / ‖x‖ for every sample. (The middle
-terms that the paper prints in its Eqs. 5 and 6, without ‖W‖₂/‖x‖, are misprints.) With T tokens a sample σ_min(X) takes the
-place of ‖x‖. Where it is 0 the step says nothing: such pairs of layer and sample are left out of both sides, and counted.
+All rest on one step: ∇_x f = J W and ‖∇_W f‖_F = ‖J‖_F ‖x‖, so ‖J W‖ ≤ ‖W‖₂ ‖∇_W f‖_F / ‖x‖ for every sample. (The
+middle terms that the paper prints in its Eqs. 5 and 6, without ‖W‖₂/‖x‖, are misprints.) With T tokens a sample,
+σ_min(X) takes the place of ‖x‖. Where it is 0 the step says nothing: such pairs of layer and sample are left out of
+both sides, and counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +18,8 @@ from numpy.typing import NDArray
 from audit.blocks.sensitivity import Bound, Chain, SkipForm
 
 Array = NDArray[np.float64]
+NO_VOLUME = "every volume is zero, since the rank is below the number of scores: the inequality holds and says nothing"
+NO_SAMPLE = "no sample can be used: the input is zero, its tokens are linearly dependent, or the weights are shared"
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,9 @@ class LayerColumns:
     def usable(self) -> NDArray[np.bool_]:
         """Samples that the step holds for."""
         return (self.reach > 0) & self.alone
+
+
+Part = Callable[[LayerColumns, NDArray[np.bool_]], Array]
 
 
 class Bounds:
@@ -66,9 +73,9 @@ class Bounds:
         """(1/n) Σ ‖J W‖₂ ≤ √((1/n) Σ ‖W‖₂²/‖x‖²) √S, sums over layers and samples (Prop. 3.8, 3.10)."""
         if not self._n:
             return self._nothing(id, log=False)
-        left = self._sum(lambda layer, kept: layer.largest[kept]) / self._n
-        inverse = self._sum(lambda layer, kept: (layer.spectral_norm / layer.reach[kept]) ** 2) / self._n
-        return self._bound(id, left, float(np.sqrt(inverse * self._S)))
+        left = self._each(lambda layer, kept: layer.largest[kept]).sum() / self._n
+        inverse = self._each(lambda layer, kept: (layer.spectral_norm / layer.reach[kept]) ** 2).sum() / self._n
+        return self._bound(id, float(left), float(np.sqrt(inverse * self._S)))
 
     def volume(self, id: str, N: int) -> Bound:
         """The same for volumes, in logarithms (Prop. 3.4, 3.6).
@@ -78,11 +85,13 @@ class Bounds:
         if not self._n:
             return self._nothing(id, log=True)
         with np.errstate(divide="ignore"):
-            left = self._log_sum(lambda layer, kept: layer.log_volume[kept]) - np.log(self._n)
-            norms = self._log_sum(lambda layer, kept: N * np.log(layer.frobenius[kept])) - np.log(self._n)
-            factors = self._log_sum(lambda layer, kept: 2 * N * np.log(layer.spectral_norm / layer.reach[kept]))
-            right = factors / 2 - np.log(self._n) + N / 2 * np.log(self._n * self._S / N)
-        return self._log_bound(id, left, norms - N / 2 * np.log(N), right)
+            volumes = log_sum(self._each(lambda layer, kept: layer.log_volume[kept]))
+            norms = log_sum(self._each(lambda layer, kept: N * np.log(layer.frobenius[kept])))
+            factors = log_sum(self._each(lambda layer, kept: 2 * N * np.log(layer.spectral_norm / layer.reach[kept])))
+            log_n, log_S = float(np.log(self._n)), float(np.log(self._S))
+        middle = norms - log_n - N / 2 * math.log(N)
+        right = factors / 2 - log_n + N / 2 * (log_n + log_S - math.log(N))
+        return self._log_bound(id, volumes - log_n, middle, right)
 
     def weighted_sensitivity(self, id: str) -> Bound:
         """Σ_l x̄_l MLS_l ≤ Σ_l ‖W_l‖₂ √(mean ‖∇_{W_l} f‖_F²), x̄ = (mean 1/‖x‖²)^{−1/2} (Eq. 34, 35)."""
@@ -93,22 +102,16 @@ class Bounds:
         right = sum(layer.spectral_norm * np.sqrt(layer.gradient[kept].mean()) for layer, kept in pairs)
         return self._bound(id, float(left), float(right))
 
-    def _sum(self, part) -> float:  # type: ignore[no-untyped-def]
-        return float(sum(part(layer, kept).sum() for layer, kept in zip(self._layers, self._usable, strict=True)))
-
-    def _log_sum(self, part) -> float:  # type: ignore[no-untyped-def]
-        return log_sum(
-            np.concatenate([part(layer, kept) for layer, kept in zip(self._layers, self._usable, strict=True)])
-        )
+    def _each(self, part: Part) -> Array:
+        """`part` of every usable pair of layer and sample."""
+        pairs = zip(self._layers, self._usable, strict=True)
+        return np.concatenate([part(layer, kept) for layer, kept in pairs])
 
     def _bound(self, id: str, left: float, right: float) -> Bound:
         return plain_bound(id, left, right, self._slack, self._about, self._left_out)
 
     def _log_bound(self, id: str, left: float, middle: float, right: float) -> Bound:
         zero = not np.isfinite(left)
-        why = (
-            "every volume is zero, since the rank is below the number of scores: the inequality holds, and says nothing"
-        )
         return Bound(
             id=id,
             left=None if zero else left,
@@ -119,18 +122,35 @@ class Bounds:
             middle=middle if np.isfinite(middle) else None,
             about=self._about,
             left_out=self._left_out,
-            skipped=why if zero else None,
+            skipped=NO_VOLUME if zero else None,
         )
 
     def _nothing(self, id: str, log: bool) -> Bound:
-        why = "no sample can be used: the layer's input is zero, its tokens are linearly dependent, or its weights are shared"
-        return Bound(id, None, None, log, None, None, about=self._about, left_out=self._left_out, skipped=why)
+        return Bound(
+            id=id,
+            left=None,
+            right=None,
+            log=log,
+            holds=None,
+            tightness=None,
+            about=self._about,
+            left_out=self._left_out,
+            skipped=NO_SAMPLE,
+        )
 
 
 def plain_bound(id: str, left: float, right: float, slack: float, about: str, left_out: int = 0) -> Bound:
     """`left` ≤ `right`, up to rounding."""
-    tightness = left / right if right > 0 else None
-    return Bound(id, left, right, False, left <= right * (1 + slack), tightness, about=about, left_out=left_out)
+    return Bound(
+        id=id,
+        left=left,
+        right=right,
+        log=False,
+        holds=left <= right * (1 + slack),
+        tightness=left / right if right > 0 else None,
+        about=about,
+        left_out=left_out,
+    )
 
 
 def skip_form(layer: LayerColumns, total: Array, skip: Array, slack: float) -> SkipForm | None:
@@ -140,8 +160,14 @@ def skip_form(layer: LayerColumns, total: Array, skip: Array, slack: float) -> S
         return None
     right = float((layer.spectral_norm * np.sqrt(layer.gradient[kept]) / layer.reach[kept]).mean())
     total_mls, skip_mls = float(total[kept].mean()), float(skip[kept].mean())
-    left = total_mls - skip_mls
-    return SkipForm(total_mls, skip_mls, left, right, left <= right + slack * total_mls, int((~kept).sum()))
+    return SkipForm(
+        total_mls=total_mls,
+        skip_mls=skip_mls,
+        left=total_mls - skip_mls,
+        right=right,
+        holds=total_mls - skip_mls <= right + slack * total_mls,
+        left_out=int((~kept).sum()),
+    )
 
 
 def log_sum(logs: Array) -> float:

@@ -96,7 +96,8 @@ def smallest_singular_value(X: Tensor) -> Tensor:
     """σ_min [n] of X [n, T, in] as a map on T tokens: 0 where the tokens of a sample are linearly dependent."""
     _, T, width = X.shape
     if T == 1:
-        return torch.linalg.vector_norm(X.double(), dim=(1, 2))
+        norm: Tensor = torch.linalg.vector_norm(X.double(), dim=(1, 2))
+        return norm
     if width < T:
         return torch.zeros(len(X), dtype=torch.float64, device=X.device)
     s = singular_values(X)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from audit.report import Interval, says
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SkipForm:
     """Eq. 17 at a layer whose input also goes on another way: what the skip carries is taken off the left side."""
 
@@ -19,7 +19,7 @@ class SkipForm:
     left_out: int = says("samples without a right side, since ‖x‖ = 0 or the tokens are linearly dependent", default=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerSensitivity:
     """How strongly the scores answer to one dense layer's input, through that layer. Train samples; 95 % bootstrap."""
 
@@ -38,7 +38,7 @@ class LayerSensitivity:
     skipped: str | None = says("why some numbers above are null", default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Chain:
     """A ≤ B ≤ C ≤ D of Eq. 48: the three steps from the sensitivity to the bound of Prop. 3.8."""
 
@@ -48,7 +48,7 @@ class Chain:
     D: float = says("‖W‖₂ √(mean 1/‖x‖²) √S(θ), the right side of Prop. 3.8")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Bound:
     """One inequality of the paper, both sides measured."""
 
@@ -64,7 +64,7 @@ class Bound:
     skipped: str | None = says("why a side is null", default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Histogram:
     """Counts of samples between edges."""
 
@@ -72,7 +72,7 @@ class Histogram:
     counts: list[int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NetworkSensitivity:
     """How strongly, and in how many directions, the scores answer to the input. Train samples; 95 % bootstrap."""
 

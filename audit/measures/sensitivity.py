@@ -1,7 +1,7 @@
 """How strongly, and in how many directions, do the scores answer to small changes of the input and of the weights?
 
-Source  "A simple connection from loss flatness to compressed representations in neural networks" (2024): MLS, volume and
-        dimensionality of the local map ∂f/∂x, sharpness S(θ), and the inequalities that tie them together.
+Source  "A simple connection from loss flatness to compressed representations in neural networks" (2024): MLS, volume
+        and dimensionality of the local map ∂f/∂x, sharpness S(θ), and the inequalities that tie them together.
 Way     everything about a dense layer follows from its input x and J = ∂f/∂z: ∂f/∂x = J W, ‖∇_W f‖_F² = ‖J‖_F² ‖x‖².
         Other parameters: per-sample gradients (parameters.py). Each number is kept sample by sample, so that every mean
         gets a bootstrap interval and every inequality is evaluated once, at the end.
@@ -22,6 +22,7 @@ from audit.parameters import SampleGradients, closed_parameters, other_parameter
 from audit.record import LayerRecord, Record
 from audit.sharpness import dense_squares, residual_trace, sampled_adaptive_sharpness, straight_in
 from audit.singular import (
+    LocalMap,
     centring,
     largest_singular_value,
     local_map,
@@ -31,7 +32,7 @@ from audit.singular import (
 )
 from audit.skips import whole_jacobians
 
-SKIP_SHARE = 1e-9  # part of ∂f/∂x beyond J W, relative, from which on a layer's input is said to lead on another way
+ROUNDING = 1e5  # in units of the arithmetic's ε: how far J W may be from ∂f/∂x where no other way leads on
 TRACE_COLUMNS = 1024  # second derivatives per sample, above which the exact trace is left out
 
 
@@ -66,17 +67,21 @@ class SensitivityFold:
         """Takes in one chunk of the train split."""
         x = self._inputs(record)
         theta, adaptive = self._others.squares(x)
+        maps = {}
         for layer in self._audit.layers:
-            part, adaptive_part = self._see_layer(layer, record.layers[layer.name])
-            theta, adaptive = theta + part, adaptive + adaptive_part
+            maps[layer.name] = self._see_map(record.layers[layer.name])
+            theta_part, adaptive_part = self._see_gradients(record.layers[layer.name])
+            theta, adaptive = theta + theta_part, adaptive + adaptive_part
         self._add(theta=theta, adaptive=adaptive)
-        self._see_input(record, x.flatten(1).double())
+        self._see_input(record, x.flatten(1).double(), maps[self._first.name])
         self._see_skips(record, x)
         self._see_trace(record)
 
     def finish(self) -> Measurement:
         """Answers, after the last chunk."""
         audit = self._audit
+        if self._trace_skipped is not None:
+            self._columns.pop("trace", None)  # it may have been given up half-way
         columns = {name: torch.cat(parts).cpu().numpy() for name, parts in self._columns.items()}
         norms = {layer.name: spectral_norm(audit.weight(layer)) for layer in audit.layers}
         sampled = self._sampled() if audit.settings.adaptive_draws else None
@@ -99,44 +104,40 @@ class SensitivityFold:
         for name, values in columns.items():
             self._columns[name].append(values)
 
-    def _see_layer(self, layer: DenseLayer, record: LayerRecord) -> tuple[Tensor, Tensor]:
-        """Fills a layer's columns; its share of ‖∇_θ f‖² and of the adaptive sharpness [n]."""
-        name, W = layer.name, self._audit.weight(layer)
-        bias = self._audit.network.get_submodule(layer.module).bias
+    def _see_map(self, record: LayerRecord) -> tuple[Tensor, LocalMap]:
+        """Fills the columns of the map from a layer's input to the scores; K [n, C, T·r] and the map."""
+        layer = record.layer
+        K = (record.J.double() @ self._factors[layer.name]).flatten(2)
+        local = local_map(K, layer.tokens * layer.in_features, self._epsilon())
+        columns = {"largest": local.largest, "frobenius": local.frobenius, "log_volume": local.log_volume}
+        self._add(**{f"{layer.name}/{key}": values for key, values in columns.items()})
+        return K, local
+
+    def _see_gradients(self, record: LayerRecord) -> tuple[Tensor, Tensor]:
+        """Fills a layer's gradient columns; its share of ‖∇_θ f‖² and of the adaptive sharpness [n]."""
+        name, W = record.layer.name, self._audit.weight(record.layer)
+        bias = self._audit.network.get_submodule(record.layer.module).bias
         assert bias is None or isinstance(bias, Tensor)
         squares = dense_squares(record, W, bias)
-        K = (record.J.double() @ self._factors[name]).flatten(2)  # [n, C, T·r]
-        local = local_map(K, layer.tokens * layer.in_features, self._epsilon())
-        self._add(
-            **{
-                f"{name}/largest": local.largest,
-                f"{name}/frobenius": local.frobenius,
-                f"{name}/log_volume": local.log_volume,
-                f"{name}/gradient": squares.weight,
-                f"{name}/reach": smallest_singular_value(record.x),
-            }
-        )
-        weight, own_bias = self._closed[name]
-        theta, adaptive = (torch.zeros_like(squares.weight) for _ in range(2))
-        if weight:
-            theta, adaptive = theta + squares.weight, adaptive + squares.adaptive_weight
-        if own_bias:
-            theta, adaptive = theta + squares.bias, adaptive + squares.adaptive_bias
-        return theta, adaptive
+        self._add(**{f"{name}/gradient": squares.weight, f"{name}/reach": smallest_singular_value(record.x)})
+        weight, own_bias = (float(alone) for alone in self._closed[name])
+        theta = weight * squares.weight + own_bias * squares.bias
+        return theta, weight * squares.adaptive_weight + own_bias * squares.adaptive_bias
 
-    def _see_input(self, record: Record, x: Tensor) -> None:
+    def _see_input(self, record: Record, x: Tensor, first_map: tuple[Tensor, LocalMap]) -> None:
         """The local map of the model's input, and Eq. 43 at the input and at the first layer."""
-        first, is_input = self._first, self._first.fed_by_input and self._first.cut_point
-        layer = record.layers[first.name]
-        if not is_input or record.input_jacobian is None:
-            K_first = (layer.J.double() @ self._audit.weight(first)).flatten(2)
-            self._add(first_invariant=_invariant(K_first, layer.x.flatten(1).double()))
+        first, layer = self._first, record.layers[self._first.name]
         if record.input_jacobian is None:
+            self._add(first_invariant=_invariant(layer.J.double() @ self._audit.weight(first), layer.x.double()))
             return
         K = record.input_jacobian().double()
-        narrow = (layer.J.double() @ self._factors[first.name]).flatten(2) if is_input else K
-        local = local_map(narrow, K.shape[2], self._epsilon())
         invariant = _invariant(K, x)
+        if first.fed_by_input and first.cut_point:
+            narrow, local = first_map
+            self._add(first_invariant=invariant)
+        else:
+            narrow, local = K, local_map(K, K.shape[2], self._epsilon())
+            self._add(first_invariant=_invariant(layer.J.double() @ self._audit.weight(first), layer.x.double()))
         self._add(
             largest=local.largest,
             log_volume=local.log_volume,
@@ -145,8 +146,6 @@ class SensitivityFold:
             normalized=x.square().sum(1) * local.largest.square(),
             invariant=invariant,
         )
-        if is_input:
-            self._add(first_invariant=invariant)
         if K.shape[1] > 1:
             centred = local_map(centring(K.shape[1]).to(K.device) @ narrow, K.shape[2], self._epsilon())
             self._add(log_volume_centred=centred.log_volume)
@@ -161,15 +160,11 @@ class SensitivityFold:
         for name, whole in whole_jacobians(self._audit.network, self._bypassed, filled, n).items():
             layer = record.layers[name]
             past = (whole - layer.J @ self._audit.weight(layer.layer).to(layer.J.dtype)).flatten(2)
-            if record.start == 0 and past.abs().max() <= SKIP_SHARE * whole.abs().max():
+            if record.start == 0 and past.abs().max() <= ROUNDING * self._epsilon() * whole.abs().max():
                 continue
             leading_on.append(layer.layer)
-            self._add(
-                **{
-                    f"{name}/whole": largest_singular_value(whole.flatten(2)),
-                    f"{name}/past": largest_singular_value(past),
-                }
-            )
+            self._columns[f"{name}/whole"].append(largest_singular_value(whole.flatten(2)))
+            self._columns[f"{name}/past"].append(largest_singular_value(past))
         self._bypassed = leading_on
 
     def _see_trace(self, record: Record) -> None:
@@ -187,15 +182,13 @@ class SensitivityFold:
         if any(layer.curvature != "exact" for layer in record.layers.values()):
             return "the network cannot be differentiated twice"
         if curved and self._audit.loss.name != "mse":
-            return (
-                "the network is curved in its weights and ½‖f − y‖² is not its loss: the trace would depend on targets"
-            )
+            return "the network is curved in its weights and ½‖f − y‖² is not its loss, so the trace has no targets"
         if any(layer.layer.tokens * layer.layer.out_features > TRACE_COLUMNS for layer in curved):
             return f"a curved layer has more than {TRACE_COLUMNS} outputs: the exact trace would cost that many passes"
         return None
 
     def _why_no_trace(self) -> str | None:
-        """Weights that are used twice enter squared, and a curved way from other parameters has no cheap exact trace."""
+        """Weights used twice enter squared; a curved way on from other parameters has no cheap exact trace."""
         audit = self._audit
         if any(layer.calls > 1 for layer in audit.layers):
             return "a layer is used more than once, so the scores are not linear in its weights"
@@ -233,8 +226,9 @@ def first_layer(layers: tuple[DenseLayer, ...]) -> DenseLayer:
 
 
 def _invariant(K: Tensor, x: Tensor) -> Tensor:
-    """Σ_p x_p² ‖∂f/∂x_p‖² [n] of K [n, C, D] and x [n, D]."""
-    return torch.linalg.vector_norm(K * x[:, None], dim=(1, 2)).square()
+    """Σ_p x_p² ‖∂f/∂x_p‖² [n] of K [n, C, …] and x [n, …]."""
+    norms: Tensor = torch.linalg.vector_norm((K * x[:, None]).flatten(1), dim=1)
+    return norms.square()
 
 
 MEASURE = Sensitivity()

@@ -18,14 +18,14 @@ CARDS: tuple[Card, ...] = (
         id="sensitivity.sharpness",
         title="Sharpness S(θ)",
         meaning="How strongly the scores answer to small changes of all parameters, on average over the samples.",
-        formula="network: S(θ) = mean_i ‖∇_θ f(x_i)‖_F², all parameters; layer: mean_i ‖∇_W f(x_i)‖_F², its weights alone",
+        formula="network: S(θ) = mean_i ‖∇_θ f(x_i)‖_F², all parameters; layer: mean_i ‖∇_W f(x_i)‖_F², weights only",
         source=f"{PAPER}, Eq. 3; Ma & Ying (2021)",
-        variant="Eq. 3 itself, on logits, exact for every parameter; not Tr H of the cross-entropy (Eq. 2), which vanishes "
-        "as the loss does. The paper's plots show √S.",
+        variant="Eq. 3 itself, on logits, exact for every parameter; not Tr H of the cross-entropy (Eq. 2), which "
+        "vanishes as the loss does. The paper's plots show √S.",
         can_tell="How much room the bounds below leave for sensitivity and volume at this solution.",
         cannot_tell="Rescaling layers against each other changes it without changing the function (Dinh et al. 2017).",
-        contradictions="Andriushchenko et al. (2023) find sharpness, also in invariant forms, unrelated or even inversely "
-        "related to test error on modern networks.",
+        contradictions="Andriushchenko et al. (2023) find sharpness, also in invariant forms, unrelated or even "
+        "inversely related to test error on modern networks.",
     ),
     _card(
         id="sensitivity.sharpness_trace",
@@ -41,14 +41,14 @@ CARDS: tuple[Card, ...] = (
     _card(
         id="sensitivity.mls",
         title="Maximum local sensitivity (MLS)",
-        meaning="The strongest answer of the scores to a small change of the input of unit length, averaged over samples.",
+        meaning="The strongest answer of the scores to a small input change of unit length, averaged over samples.",
         formula="network: mean_i ‖∂f/∂x(x_i)‖₂, x the model's input; layer: mean_i ‖J_i W‖₂ through that layer",
         source=f"{PAPER}, Definition 3.7",
         variant="Spectral norm of the Jacobian of the logits. At a layer with T tokens, of the Jacobian in all tokens.",
-        can_tell="How far a small perturbation of the input can move the scores; unchanged by rescaling neurons of a ReLU "
-        "network against each other (the network's number).",
+        can_tell="How far a small perturbation of the input can move the scores; unchanged by rescaling neurons of a "
+        "ReLU network against each other (the network's number).",
         cannot_tell=SCALE,
-        contradictions="The paper's own needle-in-a-haystack example: a model that must react to details needs a high MLS.",
+        contradictions="The paper's own needle-in-a-haystack example: who must react to details needs a high MLS.",
     ),
     _card(
         id="sensitivity.nmls",
@@ -57,7 +57,7 @@ CARDS: tuple[Card, ...] = (
         formula="Σ_l mean_i ‖J_l W_l‖₂",
         source=f"{PAPER}, Definition 3.9",
         variant="A sum, as defined (the text before the definition says average); dense layers only, convolutions not.",
-        can_tell="Whether inner representations are more fragile than the input; the bound on it is the paper's most telling.",
+        can_tell="Whether inner representations are more fragile than the input; its bound is the most telling one.",
         cannot_tell="It grows with the number of layers and changes under rescaling of layers.",
     ),
     _card(
@@ -66,11 +66,11 @@ CARDS: tuple[Card, ...] = (
         meaning="By which factor the network shrinks or stretches a small volume around a sample, as a logarithm.",
         formula="mean_i ½ ln det(∂f/∂x ∂f/∂xᵀ) over the samples of full rank C",
         source=f"{PAPER}, Eq. 7, Definition 3.1",
-        variant="The determinant is that of the C×C matrix (the paper prints the other order, which is singular for more "
-        "inputs than scores). All C singular values, not the leading few.",
+        variant="The determinant is that of the C×C matrix (the paper prints the other order, which is singular for "
+        "more inputs than scores). All C singular values, not the leading few.",
         normalisation="mean over the samples of full rank; the others are counted in rank_deficient_samples",
         can_tell="How much the representation is compressed locally.",
-        cannot_tell="One dead direction takes it to −∞; weight decay kills the sum of the logits, which no answer depends on.",
+        cannot_tell="One dead direction takes it to −∞; weight decay kills the logits' sum, which decides nothing.",
         contradictions="The authors' plots follow it through the top three eigenvalues only; the bound on it is loose.",
     ),
     _card(
@@ -79,7 +79,7 @@ CARDS: tuple[Card, ...] = (
         meaning="The same after taking off what all logits have in common, which changes no probability.",
         formula="mean_i ½ ln det(B ∂f/∂x ∂f/∂xᵀ Bᵀ), B [C−1, C] orthonormal with B (1,…,1)ᵀ = 0",
         source="gen-audit's variant of Eq. 7",
-        variant="C−1 dimensions; does not exist for one score. For regression it is only a companion of the raw number.",
+        variant="C−1 dimensions; does not exist for one score. For regression only a companion of the raw number.",
         normalisation="mean over the samples of full rank C−1",
         can_tell="Compression of what decides the answer.",
         cannot_tell="Not comparable with the raw number: it has one dimension less.",
@@ -140,10 +140,10 @@ CARDS: tuple[Card, ...] = (
         meaning="The same by really changing the weights at random.",
         formula="(2/ρ²) mean over δ of ½‖f(θ+δ) − f(θ)‖², δ ~ N(0, ρ² diag θ²), ρ = 0.1",
         source=f"{PAPER}, Eq. 38, 46",
-        variant="With the factor 2/ρ² of Eq. 38 that Eq. 46 drops; the targets are the model's own scores. Off by default: "
-        "set adaptive_draws.",
+        variant="With the factor 2/ρ² of Eq. 38 that Eq. 46 drops; the targets are the model's own scores. Off by "
+        "default: set adaptive_draws.",
         can_tell="What a change of finite size does.",
-        cannot_tell="On ReLU networks it does not tend to the closed form for small ρ as fast as for smooth ones: kinks.",
+        cannot_tell="On ReLU networks kinks keep it from tending to the closed form for small ρ.",
     ),
     _card(
         id="sensitivity.input_invariant_mls",
@@ -168,7 +168,7 @@ CARDS: tuple[Card, ...] = (
     _card(
         id="sensitivity.matrix_normalized_sharpness",
         title="Matrix-normalised sharpness",
-        meaning="Sharpness layer by layer, each weighed with the size of its weights, so that rescaling layers cancels.",
+        meaning="Sharpness layer by layer, each weighed with its weights' size, so that rescaling layers cancels.",
         formula="Σ_l ‖W_l‖₂ √(mean_i ‖∇_{W_l} f(x_i)‖_F²)",
         source=f"{PAPER}, Eq. 35; Tsuzuku et al. (2019)",
         variant="Spectral norm; dense layers only; the measured gradients, not the trace of a Hessian.",
@@ -205,8 +205,8 @@ CARDS: tuple[Card, ...] = (
         "3.8: MLS ≤ ‖W‖₂ √mean(1/‖x‖²) √S; 3.10: NMLS ≤ √(mean Σ_l ‖W_l‖₂²/‖x^l‖²) √S; "
         "E.4: input-invariant MLS / d ≤ adaptive sharpness; Eq. 35: Σ_l x̄_l MLS_l ≤ matrix-normalised sharpness",
         source=f"{PAPER}, Prop. 3.4, 3.6, 3.8, 3.10, E.4, Eq. 35",
-        variant="Volumes in logarithms; N is the number of scores, d the first layer's outputs; the root in Eq. 11 covers "
-        "the sum only. Samples with ‖x‖ = 0 are left out of both sides and counted.",
+        variant="Volumes in logarithms; N is the number of scores, d the first layer's outputs; the root in Eq. 11 "
+        "covers the sum only. Samples with ‖x‖ = 0 are left out of both sides and counted.",
         can_tell="That the numbers are consistent: a bound that breaks is a fault, not a finding.",
         cannot_tell=LOOSE,
     ),

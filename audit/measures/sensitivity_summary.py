@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,9 +47,8 @@ class Columns:
     def layer(self, name: str) -> LayerColumns:
         """One layer's columns."""
         fields = ("largest", "frobenius", "log_volume", "gradient", "reach")
-        return LayerColumns(
-            name, self.spectral_norms[name], *(self.values[f"{name}/{key}"] for key in fields), self.alone[name]
-        )
+        columns = {key: self.values[f"{name}/{key}"] for key in fields}
+        return LayerColumns(name=name, spectral_norm=self.spectral_norms[name], alone=self.alone[name], **columns)
 
 
 def summarise(columns: Columns, draws: int, seed: int) -> Measurement:
@@ -76,10 +76,11 @@ class _Means:
 
     def _prepare_volume(self, prepared: dict[str, Array], name: str, logs: Array) -> None:
         full = np.isfinite(logs)
-        self.tops[name] = float(logs[full].max()) if full.any() else -np.inf
+        top = float(logs[full].max()) if full.any() else -np.inf
+        self.tops[name] = top
         prepared[f"{name}/full"] = full.astype(np.float64)
         prepared[f"{name}/log"] = np.where(full, logs, 0.0)
-        prepared[f"{name}/volume"] = np.where(full, np.exp(np.where(full, logs - self.tops[name], 0.0)), 0.0)
+        prepared[f"{name}/volume"] = np.exp(logs - top) if full.any() else np.zeros_like(logs)
 
     def mean(self, name: str) -> tuple[float, Interval]:
         """A column's mean and interval."""
@@ -172,7 +173,7 @@ def _network(columns: Columns, means: _Means) -> NetworkSensitivity:
     )
 
 
-def _input_numbers(columns: Columns, means: _Means) -> dict[str, object]:
+def _input_numbers(columns: Columns, means: _Means) -> dict[str, Any]:
     """Everything about ∂f/∂input, or None for each and the reason."""
     pairs: dict[str, tuple[float | None, Interval]] = dict.fromkeys(
         (
@@ -181,7 +182,7 @@ def _input_numbers(columns: Columns, means: _Means) -> dict[str, object]:
         ),
         (None, None),
     )
-    counts: dict[str, object] = dict.fromkeys(("rank_deficient_samples", "rank_deficient_samples_centred", "mean_rank"))
+    counts: dict[str, Any] = dict.fromkeys(("rank_deficient_samples", "rank_deficient_samples_centred", "mean_rank"))
     why: list[str] = []
     if "largest" not in columns.values:
         why = [NO_INPUT]
@@ -209,7 +210,7 @@ def _input_means(columns: Columns, means: _Means) -> dict[str, tuple[float | Non
     return found
 
 
-def _rank_counts(columns: Columns) -> dict[str, object]:
+def _rank_counts(columns: Columns) -> dict[str, Any]:
     centred = columns.values.get("log_volume_centred")
     return {
         "rank_deficient_samples": int((~np.isfinite(columns.values["log_volume"])).sum()),
@@ -220,7 +221,7 @@ def _rank_counts(columns: Columns) -> dict[str, object]:
 
 def _histogram(values: Array) -> Histogram:
     counts, edges = np.histogram(values, bins=BINS)
-    return Histogram(edges.tolist(), counts.tolist())
+    return Histogram(edges=edges.tolist(), counts=counts.tolist())
 
 
 def _bounds(columns: Columns, at_first: Bounds) -> list[Bound]:
@@ -249,7 +250,8 @@ def _input_invariant_bound(columns: Columns) -> Bound:
     elif not columns.alone[first.name]:
         why = "the first layer shares its weights with another layer, so its own gradient is not a part of the sum"
     if why:
-        return Bound("prop-e.4", None, None, False, None, None, about=about, skipped=why)
+        nothing: dict[str, Any] = dict.fromkeys(("left", "right", "holds", "tightness"))
+        return Bound(id="prop-e.4", log=False, about=about, skipped=why, **nothing)
     left = float(columns.values["first_invariant"].mean()) / first.out_features
     return plain_bound("prop-e.4", left, float(columns.values["adaptive"].mean()), columns.slack, about)
 
