@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from audit.loss import Loss
 from audit.record import LayerRecord, Record
 from audit.residual import Calls as _Calls
 from audit.residual import Residuals, find_residuals
+from audit.singular import narrow_factor
 from audit.watch import CONVOLUTIONS, hooked, scores
 
 
@@ -91,7 +93,7 @@ class Capture:
 
     def _input_jacobian_needs_backward(self, x: Tensor) -> bool:
         """Not where a dense layer alone is fed by the input: there ∂f/∂input = J W. Never for integer inputs."""
-        return x.is_floating_point() and not any(layer.fed_by_input and layer.cut_point for layer in self.layers)
+        return x.is_floating_point() and self._entrance is None
 
     def _jacobians(self, f: Tensor, calls: _Calls, leaf: Tensor | None) -> _Jacobians:
         """∂f/∂z of every call [n, C, ...raw shape], and ∂f/∂input or None."""
@@ -137,20 +139,39 @@ class Capture:
             gradient=gradient,
             layers=layers,
             input_jacobian=None if jacobians is None else self._input_jacobian(rows, layers, jacobians),
+            input_factor=None if jacobians is None else self._input_factor(rows, layers, jacobians),
             loss_function=self.loss,
         )
 
-    def _input_jacobian(
-        self, rows: int, layers: dict[str, LayerRecord], jacobians: _Jacobians
-    ) -> Callable[[], Tensor] | None:
+    def _input_jacobian(self, rows: int, layers: _LayerRecords, jacobians: _Jacobians) -> Callable[[], Tensor] | None:
         if jacobians.by_input is not None:
             raw = jacobians.by_input.transpose(0, 1)[:rows]
             return lambda: raw.flatten(2)
-        for record in layers.values():
-            if record.layer.fed_by_input and record.layer.cut_point:
-                J, W = record.J, record.layer.weight(self.network)
-                return lambda: (J @ W).flatten(2)  # [n, C, T, out] [out, in] → [n, C, T·in]
-        return None
+        if self._entrance is None:
+            return None
+        J, W = layers[self._entrance.name].J, self._entrance.weight(self.network)
+        return lambda: (J @ W).flatten(2)  # [n, C, T, out] [out, in] → [n, C, T·in]
+
+    def _input_factor(self, rows: int, layers: _LayerRecords, jacobians: _Jacobians) -> Callable[[], Tensor] | None:
+        """J Rᵀ with Wᵀ = Q R in place of J W: Q has orthonormal columns, so no singular value changes."""
+        if jacobians.by_input is None and self._entrance is not None:
+            J, narrow = layers[self._entrance.name].J, self._narrow
+            return lambda: (J.double() @ narrow).flatten(2)
+        full = self._input_jacobian(rows, layers, jacobians)
+        return None if full is None else lambda: full().double()
+
+    @cached_property
+    def _entrance(self) -> DenseLayer | None:
+        """The dense layer that everything enters through, if there is one."""
+        return next((layer for layer in self.layers if layer.fed_by_input and layer.cut_point), None)
+
+    @cached_property
+    def _narrow(self) -> Tensor:
+        assert self._entrance is not None
+        return narrow_factor(self._entrance.weight(self.network).double())
+
+
+_LayerRecords = dict[str, LayerRecord]
 
 
 @dataclass(frozen=True)

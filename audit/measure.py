@@ -33,7 +33,7 @@ class Records:
     def __init__(self, capture: Capture, x: Tensor, y: Tensor, room: int, full: bool) -> None:
         self._capture = capture.full if full else capture.forward
         self.chunks = -(-len(x) // (capture.fixed_batch or capture.chunk))  # records that a walk meets
-        self.x, self.y, self._room = x, y, room
+        self.x, self.y, self.room = x, y, room
         self._kept: list[Record] | None = None
 
     def __len__(self) -> int:
@@ -44,7 +44,7 @@ class Records:
             yield from self._kept
             return
         keep: list[Record] | None = []
-        left = self._room
+        left = self.room
         for record in self._capture(self.x, self.y):
             left -= record.bytes()
             keep = None if keep is None or left < 0 or record.has_graph() else [*keep, record]

@@ -36,7 +36,7 @@ def run_audit(model_path: Path, data_path: Path, settings: Settings, command: st
         model = load_model(model_path, settings)
     with progress.stage("read", "Reading the data"):
         data = read_data(data_path, settings)
-        data = fit(data, model.input.shape, lambda shape: accepts(model, shape), settings)
+        data = fit(data, model.input.shape, lambda shape: accepts(model, shape), _fed_as(model, settings))
     with progress.stage("parity", "Comparing with the file's own runtime"):
         model, parity = trusted(model, data, settings)
     with progress.stage("forward", "Running both splits"):
@@ -66,6 +66,12 @@ def list_layers(model_path: Path, settings: Settings) -> tuple[Model, Layers]:
     model = trace(model, example, settings=settings)
     precise = replace(model, network=model.network.to(torch.float64))
     return model, find_layers(precise, example.double() if example.is_floating_point() else example)
+
+
+def _fed_as(model: Model, settings: Settings) -> Settings:
+    """Whole numbers for a network that takes whole numbers, such as tokens, unless another type was asked for."""
+    takes_floats = model.input.dtype.is_floating_point
+    return settings if takes_floats or settings.dtype != "auto" else replace(settings, dtype="int64")
 
 
 def _outputs(model: Model, data: Data) -> int:

@@ -52,6 +52,7 @@ class Record:
     gradient: Tensor  # [n, C]  ∂l/∂f, float64, without cancellation
     layers: Mapping[str, LayerRecord]  # by DenseLayer.name
     input_jacobian: Callable[[], Tensor] | None  # [n, C, D]  ∂f/∂input; None for integer inputs
+    input_factor: Callable[[], Tensor] | None  # [n, C, r]  a narrower matrix with the same singular values, float64
     loss_function: Loss
 
     def bytes(self) -> int:

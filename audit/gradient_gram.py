@@ -1,0 +1,189 @@
+"""Gram matrices of per-sample loss gradients, never forming the gradient of a dense layer.
+
+The gradient of one sample's loss with respect to W is δ xᵀ, so the inner product of two samples' gradients is
+(δ_i·δ_j)(x_i·x_j), and with the bias (δ_i·δ_j)(x_i·x_j + 1). Only parameters outside the dense layers, and dense layers
+over tokens, have their gradients formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from audit.layers import DenseLayer
+from audit.measure import Audit
+from audit.parameters import SampleGradients, closed_parameters, other_parameters
+from audit.record import Record
+
+GATHERED = 1 << 23  # numbers gathered at once: 64 MB
+
+
+def dense_grams(x: Tensor, delta: Tensor, weight: bool, bias: bool, subsets: Tensor) -> Tensor:
+    """[T, N′, N′] for subsets [T, N′] of sample positions; x [n, T, in], δ [n, T, out].
+
+    `weight` and `bias` say which of the two count: not one that is shared with another layer.
+    """
+    group = max(1, GATHERED // (subsets.shape[1] * (x[0].numel() + delta[0].numel())))
+    product = _vector_grams if x.shape[1] == 1 else _token_grams
+    return torch.cat([product(x[index], delta[index], weight, bias) for index in torch.split(subsets, group)])
+
+
+def _vector_grams(x: Tensor, delta: Tensor, weight: bool, bias: bool) -> Tensor:
+    """(δ_i·δ_j)(x_i·x_j + 1); x [G, N′, 1, in]."""
+    x, delta = x[:, :, 0], delta[:, :, 0]
+    return (delta @ delta.mT) * ((x @ x.mT if weight else 0.0) + float(bias))
+
+
+def _token_grams(x: Tensor, delta: Tensor, weight: bool, bias: bool) -> Tensor:
+    """Σ_{tt′} (δ_it·δ_jt′)(x_it·x_jt′ + 1), through G_i = Σ_t δ_it x_itᵀ, a few of its rows at a time."""
+    summed = delta.sum(2)
+    K = summed @ summed.mT * float(bias)
+    if weight:
+        for rows in torch.split(delta, max(1, GATHERED // (x.shape[0] * x.shape[1] * x.shape[3])), dim=3):
+            G = torch.einsum("snto,snti->snoi", rows, x).flatten(2)
+            K = K + G @ G.mT
+    return K
+
+
+def formed_grams(G: Tensor, subsets: Tensor) -> Tensor:
+    """[T, N′, N′] of gradients G [n, P]."""
+    groups = torch.split(subsets, max(1, GATHERED // (subsets.shape[1] * G.shape[1])))
+    return torch.cat([G[index] @ G[index].mT for index in groups])
+
+
+@dataclass(frozen=True)
+class LogDeterminants:
+    """ln det of each Gram matrix, in two parts that do not cancel."""
+
+    norms: Tensor  # [T]  Σ_i ln ‖g_i‖²
+    angles: Tensor  # [T]  ln det of the cosines; −inf where singular
+    zero_gradients: Tensor  # [T]  samples whose gradient is exactly zero
+
+    @property
+    def regular(self) -> Tensor:
+        """[T] whether the determinant is positive."""
+        return torch.isfinite(self.angles) & torch.isfinite(self.norms)
+
+
+def log_determinants(K: Tensor) -> LogDeterminants:
+    """Ln |ξ| = Σ ln ‖g_i‖² + ln |cosine Gram|, K [T, N′, N′] float64.
+
+    Gradient norms range over many orders of magnitude; scaled to cosines the Cholesky factor keeps its digits. A pivot
+    no larger than its rounding error counts as zero.
+    """
+    squares = K.diagonal(dim1=1, dim2=2)
+    zero = (squares <= 0).sum(1)
+    inverse = torch.where(squares > 0, squares, 1.0).rsqrt()
+    cosines = K * inverse[:, :, None] * inverse[:, None, :]
+    L, info = torch.linalg.cholesky_ex(cosines)
+    pivots = L.diagonal(dim1=1, dim2=2).square()
+    tolerance = 4 * K.shape[1] * torch.finfo(torch.float64).eps
+    singular = (info > 0) | (pivots.amin(1) <= tolerance) | (zero > 0)
+    angles = torch.where(singular, -torch.inf, pivots.clamp(min=1e-300).log().sum(1))
+    norms = torch.where(zero > 0, -torch.inf, squares.clamp(min=1e-300).log().sum(1))
+    return LogDeterminants(norms, angles, zero)
+
+
+def largest_eigenvalues(K: Tensor) -> Tensor:
+    """λ_max of each symmetric positive matrix [T, N, N] → [T]: by repeated squaring, then the Rayleigh quotient."""
+    scale = K.abs().amax((1, 2)).clamp(min=1e-300)
+    P = K / scale[:, None, None]
+    for _ in range(16):  # (λ₂/λ₁)^(2¹⁶): whatever survives is the top eigenspace
+        P = P @ P
+        P = P / P.diagonal(dim1=1, dim2=2).sum(1).clamp(min=1e-300)[:, None, None]
+    trace = P.diagonal(dim1=1, dim2=2).sum(1)
+    return (P * K).sum((1, 2)) / trace.clamp(min=1e-300)
+
+
+Grams = dict[str, Tensor]  # by layer name, and REST for everything outside the dense layers: [T, N′, N′]
+REST = ""
+
+
+class GradientSource:
+    """The loss gradients of the drawn train samples.
+
+    They are taken from the records as these pass by and kept, where they fit into memory; otherwise every subset is run
+    through the network again at the end.
+    """
+
+    def __init__(self, audit: Audit, subsets: NDArray[np.int64], cotangent: Callable[[Record], Tensor]) -> None:
+        self.audit, self.subsets, self._cotangent = audit, subsets, cotangent
+        self._rest = other_parameters(audit.network, audit.layers)
+        self._owned = {layer.name: closed_parameters(audit.network, layer) for layer in audit.layers}
+        self.sizes = {layer.name: self._own_size(layer) for layer in audit.layers}
+        if self._rest:
+            self.sizes[REST] = sum(audit.network.get_parameter(name).numel() for name in self._rest)
+        width = sum(layer.tokens * (layer.in_features + layer.out_features) for layer in audit.layers)
+        self._pool = np.unique(subsets)
+        needed = 8 * len(self._pool) * (width + self.sizes.get(REST, 0))
+        self._keeps = needed <= audit.train.room // 2
+        self._kept: list[_Gradients] = []
+
+    def see(self, record: Record) -> None:
+        """Keeps what the drawn samples of this record contribute."""
+        if self._keeps:
+            last = record.start + len(record.f)
+            drawn = self._pool[(self._pool >= record.start) & (self._pool < last)] - record.start
+            self._kept.append(self._gradients(record, torch.from_numpy(drawn).to(record.f.device)))
+
+    def grams(self) -> Grams:
+        """Gram matrices over the subsets, by layer."""
+        if self._keeps:
+            place = np.searchsorted(self._pool, self.subsets)
+            return self._of(self._kept, torch.from_numpy(place))
+        one_subset = torch.arange(self.subsets.shape[1])[None]
+        each = [self._of(self._again(subset), one_subset) for subset in self.subsets]
+        return {name: torch.cat([grams[name] for grams in each]) for name in self.sizes}
+
+    def _again(self, subset: NDArray[np.int64]) -> list[_Gradients]:
+        train = self.audit.train
+        records = self.audit.capture.full(train.x[subset], train.y[subset])
+        return [
+            self._gradients(record, torch.arange(len(record.f)), subset[record.start : record.start + len(record.f)])
+            for record in records
+        ]
+
+    def _gradients(self, record: Record, rows: Tensor, positions: NDArray[np.int64] | None = None) -> _Gradients:
+        """x, δ and the formed gradients of the samples `rows` of a record."""
+        g = self._cotangent(record)[rows]
+        dense = {
+            name: (layer.x[rows].double(), torch.einsum("ncto,nc->nto", layer.J[rows].double(), g))
+            for name, layer in record.layers.items()
+        }
+        if not self._rest:
+            return _Gradients(dense, None)
+        where = positions if positions is not None else (rows + record.start).cpu().numpy()
+        x = self.audit.train.x[where].to(g.device)
+        formed = self._formed.gradients(x, g)
+        return _Gradients(dense, torch.cat([formed[name].flatten(1).double() for name in self._rest], 1))
+
+    @cached_property
+    def _formed(self) -> SampleGradients:
+        audit = self.audit
+        return SampleGradients(audit.network, self._rest, audit.train.x[:2], audit.capture.fixed_batch)
+
+    def _of(self, kept: list[_Gradients], subsets: Tensor) -> Grams:
+        grams = {}
+        for layer in self.audit.layers:
+            x, delta = (torch.cat([part.dense[layer.name][which] for part in kept]) for which in (0, 1))
+            grams[layer.name] = dense_grams(x, delta, *self._owned[layer.name], subsets.to(x.device))
+        if self._rest:
+            G = torch.cat([part.formed for part in kept if part.formed is not None])
+            grams[REST] = formed_grams(G, subsets.to(G.device))
+        return grams
+
+    def _own_size(self, layer: DenseLayer) -> int:
+        weight, bias = self._owned[layer.name]
+        return weight * layer.in_features * layer.out_features + bias * layer.out_features
+
+
+@dataclass(frozen=True)
+class _Gradients:
+    dense: dict[str, tuple[Tensor, Tensor]]  # x [n, T, in] and δ [n, T, out]
+    formed: Tensor | None  # [n, P] of everything outside the dense layers
