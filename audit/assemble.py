@@ -53,7 +53,7 @@ def assemble(
         data=_data(audit.data),
         gap=gap,
         layers=[_layer(layer, results.tails[layer.name], len(audit.train)) for layer in audit.layers],
-        passed_by=[PassedByReport(layer.name, layer.op, layer.why) for layer in passed_by],
+        passed_by=[PassedByReport(name=layer.name, op=layer.op, why=layer.why) for layer in passed_by],
         warnings=warnings,
         findings=[],
         timings=timings,

@@ -151,7 +151,7 @@ def _why_no_dense_convolution(module: nn.Module, calls: Calls) -> str | None:
 
 def _sharing(model: Model, path: str, module: nn.Module) -> tuple[str, ...]:
     """Names of the other modules that hold the same weight storage."""
-    pointer = module.weight.data_ptr()  # type: ignore[operator, union-attr]
+    pointer = module.weight.data_ptr()  # type: ignore[operator]
     return tuple(
         model.names.get(other, other)
         for other, candidate in modules_with_weights(model.network).items()

@@ -24,6 +24,11 @@ class Outcome:
     loss: Array  # [n]
     wrong: Array | None  # [n] 0 or 1; None for regression
 
+    @property
+    def targets(self) -> Array:
+        """Labels as numbers [n, C], for regression."""
+        return np.asarray(self.labels, dtype=np.float64)
+
     @classmethod
     def of(cls, records: Iterable[Record]) -> Outcome:
         """Gathers the small per-sample values out of a stream of records."""

@@ -21,7 +21,7 @@ def says(description: str, **default: Any) -> Any:
     return field(metadata={"description": description}, **default)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tool:
     """What made the report."""
 
@@ -33,7 +33,7 @@ class Tool:
     platform: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ParityReport:
     """How well the converted network agrees with the file's own runtime, on real samples."""
 
@@ -44,7 +44,7 @@ class ParityReport:
     tolerance: float = says("largest difference that would have been let through; beyond it the audit stops")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class InputReport:
     """What the network takes."""
 
@@ -54,7 +54,7 @@ class InputReport:
     batch: int | None = says("a batch size the file insists on", default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelReport:
     """The audited model."""
 
@@ -74,7 +74,7 @@ class ModelReport:
     notes: list[str] = says("what was done to the model on the way in")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SplitReport:
     """One split as used."""
 
@@ -83,7 +83,7 @@ class SplitReport:
     class_counts: dict[str, int] | None = says("samples used per class; null for regression")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DataReport:
     """The data the model was judged on."""
 
@@ -98,7 +98,7 @@ class DataReport:
     notes: list[str] = says("how the inputs were read and fitted to the model")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ClassGap:
     """One class in the gap."""
 
@@ -114,7 +114,7 @@ class ClassGap:
     skipped: str | None = says("why this class has no gap", default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GapReport:
     """The observed generalization gap: test minus train. Intervals are 95 % bootstrap intervals over samples."""
 
@@ -141,7 +141,7 @@ class GapReport:
     skipped: str | None = says("why some numbers above are null", default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerReport:
     """One dense layer."""
 
@@ -160,7 +160,7 @@ class LayerReport:
     samples: int = says("train samples captured")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PassedByReport:
     """A layer with weights that was not measured, and why."""
 
@@ -169,7 +169,7 @@ class PassedByReport:
     why: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """A sentence for the reader, with what it rests on."""
 
@@ -182,7 +182,7 @@ class Finding:
     source: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """An audit, complete."""
 

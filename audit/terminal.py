@@ -64,7 +64,9 @@ def gap_lines(gap: GapReport) -> list[str]:
 
 
 def _line(name: str, train: float, test: float, gap: float, ci: Interval, percent: bool = False) -> str:
-    show = (lambda value: f"{value:.2%}") if percent else (lambda value: f"{value:.4g}")
+    def show(value: float) -> str:
+        return f"{value:.2%}" if percent else f"{value:.4g}"
+
     interval = "" if ci is None else f" (95 % interval {show(ci[0])} to {show(ci[1])})"
     return f"{name:<6} train {show(train)}, test {show(test)}, gap {show(gap)}{interval}"
 

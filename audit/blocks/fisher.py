@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from audit.report import Interval, says
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerFisher:
     """ln det of the Fisher information over one layer's own weights and bias."""
 
@@ -18,7 +18,7 @@ class LayerFisher:
     skipped: str | None = says("why gamma is null", default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PacBayes:
     """Theorem 1, with the neighbourhood's volume chosen, not known."""
 
@@ -31,7 +31,7 @@ class PacBayes:
     caveat: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NetworkFisher:
     """ln det of the Fisher information over all parameters, from subsets of the train samples."""
 

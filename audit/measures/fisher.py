@@ -72,8 +72,16 @@ class _NoFisher:
     def finish(self) -> Measurement:
         """Says why there is nothing."""
         P = sum(parameter.numel() for parameter in self.audit.network.parameters())
-        layer = LayerFisher(None, None, None, 0, NO_FISHER)
-        network = NetworkFisher(0, 0, "", 0, P, self.audit.settings.normalized_logits, skipped=NO_FISHER)
+        layer = LayerFisher(gamma=None, gamma_std=None, gamma_ci95=None, singular_subsets=0, skipped=NO_FISHER)
+        network = NetworkFisher(
+            subsets=0,
+            subset_size=0,
+            subsets_sha256="",
+            singular_subsets=0,
+            parameters=P,
+            normalized_logits=self.audit.settings.normalized_logits,
+            skipped=NO_FISHER,
+        )
         return Measurement({each.name: layer for each in self.audit.layers}, network)
 
 
@@ -107,7 +115,8 @@ class _FisherFold:
     def _layer(self, name: str, dets: LogDeterminants) -> LayerFisher:
         gamma, std, ci = self._statistics(dets)
         why = None if gamma is not None else _why_singular(dets, self.source.sizes[name], self.subsets.shape[1])
-        return LayerFisher(gamma, std, ci, int((~dets.regular).sum()), why)
+        singular = int((~dets.regular).sum())
+        return LayerFisher(gamma=gamma, gamma_std=std, gamma_ci95=ci, singular_subsets=singular, skipped=why)
 
     def _network(self, K: Tensor, dets: LogDeterminants) -> NetworkFisher:
         gamma, std, ci = self._statistics(dets)
@@ -165,7 +174,15 @@ class _FisherFold:
         bound = loss + 2 * math.sqrt((2 * loss + 2 * complexity + math.log(2 * N / chosen.delta)) / (N - 1))
         guessing = math.log(max(2, self.audit.train_outcome.scores.shape[1]))
         exceeded = float(self.audit.test_outcome.loss.mean()) > bound
-        return PacBayes(bound, chosen.volume, chosen.delta, complexity, bound > guessing, exceeded, CAVEAT)
+        return PacBayes(
+            bound=bound,
+            volume=chosen.volume,
+            delta=chosen.delta,
+            complexity=complexity,
+            vacuous=bound > guessing,
+            exceeded=exceeded,
+            caveat=CAVEAT,
+        )
 
 
 def _std(values: Tensor) -> float | None:
