@@ -17,8 +17,10 @@ from torch import Tensor, fx, nn
 
 from audit.errors import ModelError
 from audit.model.onnx import ops  # noqa: F401  (registers the operators)
+from audit.model.onnx.naming import layer_name
+from audit.model.onnx.ops.frame import Graph, OnnxNode, plain_domain
 from audit.model.onnx.ops.matrix import DENSE_DOMAIN
-from audit.model.onnx.ops.registry import Converter, Graph, OnnxNode, find_converter, kind_of
+from audit.model.onnx.ops.registry import Converter, find_converter, kind_of
 from audit.model.onnx.ops.tensors import FLOATS
 
 
@@ -50,10 +52,10 @@ def convert(proto: ModelProto) -> fx.GraphModule:
 
 def unsupported(proto: ModelProto) -> list[Unsupported]:
     """All nodes that cannot be converted."""
-    opsets = {entry.domain: entry.version for entry in proto.opset_import}
+    opsets = {plain_domain(entry.domain): entry.version for entry in proto.opset_import}
     refused = []
     for position, node in enumerate(proto.graph.node):
-        opset = opsets.get(node.domain, opsets.get("", 1) if node.domain == "ai.onnx" else 1)
+        opset = opsets.get(plain_domain(node.domain), 1)
         if node.op_type != "Constant" and find_converter(node, opset) is None:
             name = node.name or f"{node.op_type}_{position}"
             refused.append(Unsupported(node.op_type, _version(node, opset), node.domain, name))
@@ -69,7 +71,7 @@ def _version(node: NodeProto, opset: int) -> int:
 
 
 REMEDIES = (
-    (r".*Integer.*|QLinear.*|.*Quantize.*|QGemm|QAttention|.*NBits", "audit the float model that it was quantised from"),
+    (r".*Integer.*|QLinear.*|.*Quantize.*|QGemm|QAttention|.*NBits", "audit the float model it was quantised from"),
     (r"TreeEnsemble.*|SVM.*", "audit a neural network, since forests and kernel machines have no dense layers"),
     (r"Random.*|Bernoulli|Multinomial", "export it in inference mode, so that it gives the same answer twice"),
 )
@@ -128,7 +130,7 @@ class _Builder:
                 self._enter(value)
         for node in self.source.nodes.values():
             if node.operation_type != "Constant":
-                opset = self.source.opsets.get("" if node.domain == "ai.onnx" else node.domain, 1)
+                opset = self.source.opsets.get(plain_domain(node.domain), 1)
                 self._call(node, find_converter(node.proto, opset))
         results = [self._value(value.name) for value in self.proto.graph.output]
         self.graph.output(results[0] if len(results) == 1 else tuple(results))
@@ -163,14 +165,15 @@ class _Builder:
         if not any(True for _ in module.parameters()):
             self.paths[module] = self._place(module, f"{node.operation_type.lower()}_{len(self.modules)}")
             return
-        path = self._place(module, _layer_name(node, self.source))
+        weights = [name for name in node.input_values if self.source.is_constant(name)]
+        path = self._place(module, _recognised(node, weights))
         self.paths[module] = path
         self.names[path] = node.name or path
         self.kinds[path] = kind
 
     def _place(self, module: nn.Module | Tensor, name: str) -> str:
         """Put a module or a constant at a path that is valid and still free."""
-        path = stem = ".".join(_identifier(part) for part in name.split(".") if part) or "layer"
+        path = stem = ".".join(_identifier(part) for part in re.split("[./]", name) if part) or "layer"
         number = 1
         while path in self.modules:
             number += 1
@@ -199,20 +202,9 @@ def _identifier(name: str) -> str:
     return f"{clean}_" if clean in TAKEN else clean
 
 
-def _layer_name(node: OnnxNode, graph: Graph) -> str:
-    """The name that a layer's author gave it: its weight's, without the last word, or else its node's."""
+def _recognised(node: OnnxNode, weights: list[str]) -> str:
+    """The name that a layer's author gave it, as far as the file tells; a Dense node bears it already."""
     if node.domain == DENSE_DOMAIN:
-        return node.name
-    for name in node.input_values:
-        match = re.fullmatch(r"([\w.]+)\.(weight|bias|scale|gamma|kernel)", name)
-        if match and graph.is_constant(name):
-            return match[1]
-    parts: list[str] = []
-    for part in re.split(r"[/:]+", node.name):
-        if parts and part.startswith(parts[-1] + "."):
-            parts[-1] = part  # scopes of the older exporter: /layers/layers.0/Conv
-        elif part:
-            parts.append(part)
-    if len(parts) > 1 and parts[-1].lower().startswith(node.operation_type.lower()):
-        parts.pop()
-    return ".".join(parts) or node.operation_type.lower()
+        return str(node.name)
+    weight, bias = (*weights, "", "")[:2]
+    return layer_name(node.proto, weight, bias) or str(node.name or node.operation_type.lower())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -72,7 +72,8 @@ def _swiglu(gate: Tensor, value: Tensor, *, alpha: float = 1.0) -> Tensor:
 
 @operator("Softplus")
 def _softplus(x: Tensor) -> Tensor:
-    return F.softplus(x, threshold=50.0)  # beyond it the result is x to the last bit, also in float64
+    y: Tensor = F.softplus(x, threshold=50.0)  # beyond it the result is x to the last bit, also in float64
+    return y
 
 
 @operator("Mish")
@@ -99,8 +100,8 @@ def _hardest(x: Tensor, dim: int) -> Tensor:
     return torch.zeros_like(x).scatter(dim, x.argmax(dim, keepdim=True), 1)
 
 
-def _over_axis(function: partial[Tensor], x: Tensor, axis: int | None, opset: int) -> Tensor:
-    """Since opset 13 along one axis (default: the last); before, over all axes from `axis` (default: 1) on, flattened."""
+def _over_axis(function: Callable[[Tensor, int], Tensor], x: Tensor, axis: int | None, opset: int) -> Tensor:
+    """Since opset 13 along one axis (default: the last); before, over all axes from `axis` (default: 1) on at once."""
     if opset >= 13:
         return function(x, -1 if axis is None else axis)
     start = (1 if axis is None else axis) % x.dim() if x.dim() else 0
@@ -109,14 +110,14 @@ def _over_axis(function: partial[Tensor], x: Tensor, axis: int | None, opset: in
 
 @operator("Softmax")
 def _softmax(x: Tensor, *, axis: int | None = None, opset: int) -> Tensor:
-    return _over_axis(partial(torch.softmax), x, axis, opset)
+    return _over_axis(torch.softmax, x, axis, opset)
 
 
 @operator("LogSoftmax")
 def _log_softmax(x: Tensor, *, axis: int | None = None, opset: int) -> Tensor:
-    return _over_axis(partial(torch.log_softmax), x, axis, opset)
+    return _over_axis(torch.log_softmax, x, axis, opset)
 
 
 @operator("Hardmax")
 def _hardmax(x: Tensor, *, axis: int | None = None, opset: int) -> Tensor:
-    return _over_axis(partial(_hardest), x, axis, opset)
+    return _over_axis(_hardest, x, axis, opset)

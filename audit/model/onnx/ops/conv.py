@@ -41,9 +41,10 @@ def _conv_transpose(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, au
         target = [s * t for s, t in zip(x.shape[2:], frame.stride, strict=True)]
     before, after = frame.before, [a - e for a, e in zip(frame.after, extra, strict=True)]
     if target is not None:
-        total = [f + e - t for f, e, t in zip(full, extra, target, strict=True)]
-        half = [t // 2 if auto_pad != "SAME_LOWER" else t - t // 2 for t in total]
-        before, after = half, [t - h - e for t, h, e in zip(total, half, extra, strict=True)]
+        total = [f - t for f, t in zip(full, target, strict=True)]
+        spare = [max(0, t + e) for t, e in zip(total, extra, strict=True)]
+        before = [s // 2 if auto_pad != "SAME_LOWER" else s - s // 2 for s in spare]
+        after = [t - b for t, b in zip(total, before, strict=True)]
     result = CONV_TRANSPOSE[rank - 1](x, weight, None, frame.stride, 0, 0, group, frame.dilation)
     crop = [-amount for i in reversed(range(rank)) for amount in (before[i], after[i])]
     result = F.pad(result, crop)

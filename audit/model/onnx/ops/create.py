@@ -1,4 +1,4 @@
-"""Operators that make tensors or change their type, always in the network's own precision where they are real numbers."""
+"""Operators that make tensors or change their type; real numbers are always of the network's own precision."""
 
 from __future__ import annotations
 

@@ -10,14 +10,14 @@ from torch import Tensor
 from audit.model.onnx.ops.registry import Function, operator
 from audit.model.onnx.ops.tensors import align, is_float
 
-UNARY = {
+UNARY: dict[str, Function] = {
     "Abs": torch.abs, "Neg": torch.neg, "Exp": torch.exp, "Log": torch.log, "Sqrt": torch.sqrt, "Erf": torch.erf,
     "Sign": torch.sign, "Reciprocal": torch.reciprocal, "Floor": torch.floor, "Ceil": torch.ceil, "Round": torch.round,
     "Sin": torch.sin, "Cos": torch.cos, "Tan": torch.tan, "Asin": torch.asin, "Acos": torch.acos, "Atan": torch.atan,
     "Sinh": torch.sinh, "Cosh": torch.cosh, "Asinh": torch.asinh, "Acosh": torch.acosh, "Atanh": torch.atanh,
     "IsNaN": torch.isnan, "Not": torch.logical_not, "BitwiseNot": torch.bitwise_not, "Det": torch.linalg.det,
 }  # fmt: skip
-BINARY = {
+BINARY: dict[str, Function] = {
     "Add": torch.add, "Sub": torch.sub, "Mul": torch.mul,
     "Equal": torch.eq, "Less": torch.lt, "LessOrEqual": torch.le, "Greater": torch.gt, "GreaterOrEqual": torch.ge,
     "And": torch.logical_and, "Or": torch.logical_or, "Xor": torch.logical_xor,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ class Resampling:
     extrapolation: float
 
     def matrix(self, old: int, new: int, scale: float, roi: tuple[float, float], like: Tensor) -> Tensor:
-        """Weights [new, old] of every old place in every new one, and whether the new one lies outside [new]."""
+        """Weights [new, old] of every old place in every new one."""
         place = self._origin(old, new, scale, roi, like)
         if self.mode == "nearest":
             return torch.nn.functional.one_hot(self._nearest(place).clamp(0, old - 1), old).to(like.dtype)
@@ -33,7 +34,7 @@ class Resampling:
         reach = math.ceil((1 if self.mode == "linear" else 2) / squeeze)
         first = place.floor().long() - reach
         taps = first.unsqueeze(1) + torch.arange(2 * reach + 2, device=like.device)  # [new, taps]
-        weight = self._kernel((taps - place.unsqueeze(1)) * squeeze)
+        weight = self.kernel((taps - place.unsqueeze(1)) * squeeze)
         if self.exclude_outside:
             weight = weight * ((taps >= 0) & (taps < old))
         weight = weight / weight.sum(1, keepdim=True)
@@ -57,22 +58,20 @@ class Resampling:
             return (i + 0.5) / scale
         if self.coordinates == "tf_crop_and_resize":
             start, end = roi
-            return start * (old - 1) + (i * (end - start) * (old - 1) / (new - 1) if new > 1 else i * 0 + (end - start) * (old - 1) / 2)
+            fraction = i / (new - 1) if new > 1 else i + 0.5
+            return (start + fraction * (end - start)) * (old - 1)
         place = (i + 0.5) / scale - 0.5
         if self.coordinates == "half_pixel_symmetric":
             return place + old / 2 * (1 - new / length)
         return place
 
     def _nearest(self, place: Tensor) -> Tensor:
-        rounding = {
-            "round_prefer_floor": lambda x: (x - 0.5).ceil(),
-            "round_prefer_ceil": lambda x: (x + 0.5).floor(),
-            "floor": torch.floor,
-            "ceil": torch.ceil,
-        }[self.nearest]
-        return rounding(place).long()
+        if self.nearest.startswith("round"):
+            place = place - 0.5 if self.nearest == "round_prefer_floor" else place + 0.5
+        return (place.ceil() if self.nearest in ("round_prefer_floor", "ceil") else place.floor()).long()
 
-    def _kernel(self, distance: Tensor) -> Tensor:
+    def kernel(self, distance: Tensor) -> Tensor:
+        """The weight of a neighbour at this distance."""
         x = distance.abs()
         if self.mode == "linear":
             return (1 - x).clamp(min=0)
@@ -95,7 +94,8 @@ def _resize(x: Tensor, *inputs: Tensor | None, scales: list[float] | None = None
     how = Resampling(mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(exclude_outside),
                      bool(antialias), extrapolation_value)  # fmt: skip
     dims = [axis % x.dim() for axis in ints(axes)] if axes is not None else list(range(x.dim()))
-    plan = _plan(x, dims, factors if factors is not None and factors.numel() else scales, sizes, keep_aspect_ratio_policy)
+    factors = factors if factors is not None and factors.numel() else None
+    plan = _plan(x, dims, scales if factors is None else factors.tolist(), sizes, keep_aspect_ratio_policy)
     corners = roi.tolist() if roi is not None and roi.numel() else [0.0] * len(dims) + [1.0] * len(dims)
     like, original = x, x
     for i, (axis, (new, scale)) in enumerate(zip(dims, plan, strict=True)):
@@ -112,12 +112,11 @@ def _resize(x: Tensor, *inputs: Tensor | None, scales: list[float] | None = None
 
 
 def _plan(
-    x: Tensor, dims: list[int], factors: Tensor | list[float] | None, sizes: Tensor | None, policy: str
+    x: Tensor, dims: list[int], factors: list[float] | None, sizes: Tensor | None, policy: str
 ) -> list[tuple[int, float]]:
     """New size and scale along each axis, from either."""
     if factors is not None:
-        numbers = factors.tolist() if isinstance(factors, Tensor) else factors
-        return [(math.floor(x.shape[axis] * scale), scale) for axis, scale in zip(dims, numbers, strict=True)]
+        return [(math.floor(x.shape[axis] * scale), scale) for axis, scale in zip(dims, factors, strict=True)]
     wanted = ints(sizes)
     scales = [new / x.shape[axis] for axis, new in zip(dims, wanted, strict=True)]
     if policy != "stretch":
@@ -129,7 +128,7 @@ def _plan(
 @operator("GridSample")
 def _grid_sample(x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear",
                  padding_mode: str = "zeros") -> Tensor:  # fmt: skip
-    """x [n, c, *sizes] at the places of grid [n, *out, d] in [-1, 1], the last coordinate first."""
+    """Read x [n, c, *sizes] at the places of grid [n, *out, d] in [-1, 1], the last coordinate first."""
     sizes = list(x.shape[2:])
     places, weights = [], []
     for axis, size in enumerate(sizes):
@@ -149,7 +148,7 @@ def _taps(place: Tensor, mode: str) -> tuple[list[Tensor], list[Tensor]]:
     cubic = mode in ("cubic", "bicubic")
     kernel = Resampling("cubic" if cubic else "linear", "", "", -0.75, False, False, 0.0)
     taps = [base + i for i in (range(-1, 3) if cubic else range(2))]
-    return taps, [kernel._kernel(place - tap) for tap in taps]
+    return taps, [kernel.kernel(place - tap) for tap in taps]
 
 
 def _reflect(place: Tensor, size: int, align_corners: bool) -> Tensor:
@@ -169,7 +168,7 @@ def _blend(
     flat = x.reshape(n, c, -1)
     shape = places[0][0].shape[1:]
     total = x.new_zeros(n, c, *shape)
-    for combination in torch.cartesian_prod(*(torch.arange(len(taps)) for taps in places)).reshape(-1, len(sizes)).tolist():
+    for combination in itertools.product(*(range(len(taps)) for taps in places)):
         index = torch.zeros_like(places[0][0], dtype=torch.long)
         weight = torch.ones_like(places[0][0])
         for axis, (tap, size) in enumerate(zip(combination, sizes, strict=True)):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from audit.model.onnx.ops.registry import Graph, OnnxMapping, OnnxNode, OperationConverterResult, converter, operator
+from audit.model.onnx.ops.frame import Graph, OnnxMapping, OnnxNode, OperationConverterResult
+from audit.model.onnx.ops.registry import converter, operator
 
 DENSE_DOMAIN = "gen_audit"
 
 
 @converter("Dense", domain=DENSE_DOMAIN)
 def _dense(node: OnnxNode, graph: Graph) -> OperationConverterResult:
-    """y = W x + b as an nn.Linear: one module for one pair (W, b), however often the graph uses it."""
+    """Build y = W x + b as an nn.Linear: one module for one pair (W, b), however often the graph uses it."""
     x, weight, *rest = node.input_values
     bias = rest[0] if rest and rest[0] else None
     key = ("Dense", weight, bias)

@@ -64,7 +64,7 @@ def _feature_vectorizer(*inputs: Tensor, inputdimensions: Ints = None, like: Ten
 
 
 def _numeric(attributes: Mapping[str, Any]) -> bool:
-    return not any("string" in name and attributes[name] not in ("", []) for name in attributes if name != "default_string")
+    return not any("string" in name for name in attributes if name != "default_string")
 
 
 @operator("LabelEncoder", domain=DOMAIN, accepts=_numeric)
@@ -73,10 +73,8 @@ def _label_encoder(x: Tensor, *, keys_int64s: Ints = None, keys_floats: list[flo
                    values_floats: list[float] | None = None, values_tensor: Tensor | None = None,
                    default_int64: int = -1, default_float: float = -0.0, default_string: str = "",
                    default_tensor: Tensor | None = None, like: Tensor) -> Tensor:  # fmt: skip
-    keys = keys_tensor if keys_tensor is not None else torch.as_tensor(keys_int64s if keys_int64s is not None else keys_floats)
-    values = values_tensor
-    if values is None:
-        values = torch.as_tensor(values_int64s if values_int64s is not None else values_floats)
+    keys = next(torch.as_tensor(k) for k in (keys_tensor, keys_int64s, keys_floats) if k is not None)
+    values = next(torch.as_tensor(v) for v in (values_tensor, values_int64s, values_floats) if v is not None)
     whole = not values.is_floating_point()
     other = default_tensor if default_tensor is not None else torch.tensor(default_int64 if whole else default_float)
     values, other = (part.to(x.device, values.dtype if whole else like.dtype) for part in (values, other.reshape(())))

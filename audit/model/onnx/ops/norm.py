@@ -13,7 +13,7 @@ WEIGHTS = {1: "weight", 2: "bias"}
 
 
 def standardise(x: Tensor, dims: list[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
-    """x with mean 0 and variance 1 over `dims`; also the mean and the inverse deviation."""
+    """Give x mean 0 and variance 1 over `dims`; return also the mean and the inverse deviation."""
     mean = x.mean(dims, keepdim=True)
     centred = x - mean
     inverse = torch.rsqrt((centred * centred).mean(dims, keepdim=True) + epsilon)

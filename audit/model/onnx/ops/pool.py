@@ -92,7 +92,8 @@ def _global_max_pool(x: Tensor) -> Tensor:
 
 @operator("GlobalLpPool")
 def _global_lp_pool(x: Tensor, *, p: float = 2) -> Tensor:
-    return torch.linalg.vector_norm(x, p, _space(x), keepdim=True)
+    norm: Tensor = torch.linalg.vector_norm(x, p, _space(x), keepdim=True)
+    return norm
 
 
 @operator("MaxUnpool")

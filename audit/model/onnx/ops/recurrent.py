@@ -5,14 +5,14 @@ x [time, n, in], h and c [n, hidden]; W, R and B are stacked by gate in ONNX's o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from audit.errors import ModelError
 from audit.model.onnx.ops.registry import operator
 from audit.model.onnx.ops.shape import reverse_time
 
@@ -61,7 +61,7 @@ def _rnn_step(cell: Cell, driven: Tensor, state: State) -> State:
 
 
 def _gru_step(cell: Cell, driven: Tensor, state: State) -> State:
-    """z update, r reset: h' = (1 - z) ĥ + z h, with ĥ = g(x + r ∘ (R h + b)) or g(x + R (r ∘ h) + b)."""
+    """With gates z and r: h' = (1 - z) ĥ + z h, where ĥ = g(x + r ∘ (R h + b)) or g(x + R (r ∘ h) + b)."""
     (h,) = state
     f, g = cell.activations
     size = h.shape[-1]
@@ -77,7 +77,7 @@ def _gru_step(cell: Cell, driven: Tensor, state: State) -> State:
 
 
 def _lstm_step(cell: Cell, driven: Tensor, state: State) -> State:
-    """i input, o output, f forget gate: c' = f ∘ c + i ∘ ĉ and h' = o ∘ tanh(c')."""
+    """With i input, o output, f forget gate: c' = f ∘ c + i ∘ ĉ and h' = o ∘ tanh(c')."""
     h, c = state
     f, g, out = cell.activations
     i, o, forget, proposal = (driven + cell.gates(h)).chunk(4, -1)
@@ -90,77 +90,104 @@ def _lstm_step(cell: Cell, driven: Tensor, state: State) -> State:
 
 
 @dataclass(frozen=True)
+class Options:
+    """The attributes that the three operators share, and each one's own."""
+
+    activations: Sequence[str] = ()
+    activation_alpha: Sequence[float] = ()
+    activation_beta: Sequence[float] = ()
+    clip: float | None = None
+    direction: str = "forward"
+    hidden_size: int = 0
+    input_forget: int = 0
+    layout: int = 0
+    linear_before_reset: int = 0
+    output_sequence: int = 0
+
+    @property
+    def backwards(self) -> list[bool]:
+        """For each direction, whether it walks from the end of time."""
+        return {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[self.direction]
+
+
+def _known(attributes: Mapping[str, Any]) -> bool:
+    names = {name.lower() for name in attributes.get("activations", [])}
+    return set(attributes) <= {field.name for field in fields(Options)} and names <= set(ACTIVATIONS)
+
+
+@dataclass(frozen=True)
 class Recurrence:
-    """What the three operators share: how their attributes are read and how time is walked through."""
+    """How one of the three operators walks through time."""
 
     step: Step
     gates: int
-    states: int
     defaults: tuple[str, ...]
 
     def run(
-        self, inputs: tuple[Tensor | None, ...], peephole: Tensor | None, options: dict[str, object]
+        self,
+        x: Tensor,
+        weights: tuple[Tensor, Tensor, Tensor | None, Tensor | None],
+        lengths: Tensor | None,
+        starts: tuple[Tensor | None, ...],
+        options: Options,
     ) -> tuple[Tensor, ...]:
         """All directions: Y [time, directions, n, hidden] and the last states [directions, n, hidden]."""
-        x, weight, recurrent, bias, lengths, *starts = inputs
-        assert x is not None and weight is not None and recurrent is not None
-        layout = bool(options["layout"])
-        x = x.transpose(0, 1) if layout else x
-        backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[str(options["direction"])]
-        chosen = self._activations(options, len(backwards))
-        runs = []
-        for d, backward in enumerate(backwards):
-            size = recurrent.shape[-1]
+        weight, recurrent, bias, peephole = weights
+        x = x.transpose(0, 1) if options.layout else x
+        size, runs = recurrent.shape[-1], []
+        for d, backward in enumerate(options.backwards):
             both = bias[d] if bias is not None else x.new_zeros(2 * self.gates * size)
             cell = Cell(
-                recurrent[d], both[self.gates * size :], chosen[d], None if peephole is None else peephole[d],
-                bool(options.get("input_forget")), bool(options.get("linear_before_reset")),
-            )  # fmt: skip
-            start = tuple(
-                (s.transpose(0, 1)[d] if layout else s[d]) if s is not None else x.new_zeros(x.shape[1], size)
-                for s in starts[: self.states]
+                recurrent[d],
+                both[self.gates * size :],
+                self._activations(options)[d],
+                None if peephole is None else peephole[d],
+                bool(options.input_forget),
+                bool(options.linear_before_reset),
+            )
+            state = tuple(
+                x.new_zeros(x.shape[1], size) if start is None else start.select(options.layout, d) for start in starts
             )
             driven = F.linear(x, weight[d], both[: self.gates * size])
-            runs.append(self._walk(cell, driven, start, lengths, backward))
-        outputs = torch.stack([run[0] for run in runs], 1)
-        finals = [torch.stack([run[1][i] for run in runs]) for i in range(self.states)]
-        if layout:
-            return outputs.permute(2, 0, 1, 3), *(final.transpose(0, 1) for final in finals)
-        return outputs, *finals
+            runs.append(_walk(self.step, cell, driven, state, lengths, backward))
+        outputs = torch.stack([y for y, _ in runs], 1)
+        finals = [torch.stack(last, options.layout) for last in zip(*(state for _, state in runs), strict=True)]
+        return outputs.permute(2, 0, 1, 3) if options.layout else outputs, *finals
 
-    def _walk(
-        self, cell: Cell, driven: Tensor, state: State, lengths: Tensor | None, backward: bool
-    ) -> tuple[Tensor, State]:
-        """One direction through time; a sequence that has ended keeps its state and gives zeros."""
-        ends = lengths if lengths is not None else driven.new_full((driven.shape[1],), driven.shape[0], dtype=torch.long)
-        if backward:
-            driven = reverse_time(driven.transpose(0, 1), ends).transpose(0, 1)
-        outputs = []
-        for t in range(driven.shape[0]):
-            following = self.step(cell, driven[t], state)
-            if lengths is None:
-                state = following
-                outputs.append(state[0])
-            else:
-                alive = (t < lengths).unsqueeze(1)
-                state = tuple(torch.where(alive, new, old) for new, old in zip(following, state, strict=True))
-                outputs.append(torch.where(alive, state[0], torch.zeros_like(state[0])))
-        y = torch.stack(outputs)
-        return (reverse_time(y.transpose(0, 1), ends).transpose(0, 1) if backward else y), state
-
-    def _activations(self, options: dict[str, object], directions: int) -> list[list[Activation]]:
+    def _activations(self, options: Options) -> list[list[Activation]]:
         """The activations of every direction; α and β are handed out, in order, to those that have one."""
-        names = [str(name).lower() for name in options["activations"] or self.defaults * directions]  # type: ignore[attr-defined]
-        alphas, betas = list(options["activation_alpha"] or []), list(options["activation_beta"] or [])  # type: ignore[call-overload]
-        chosen: list[Activation] = []
+        directions = len(options.backwards)
+        names = [name.lower() for name in options.activations or self.defaults * directions]
+        alphas, betas = list(options.activation_alpha), list(options.activation_beta)
+        chosen = []
         for name in names:
-            if name not in ACTIVATIONS:
-                raise ModelError(f"a recurrent layer uses the activation {name!r}, which is not supported; use tanh.")
-            a = alphas.pop(0) if alphas and name in WITH_ALPHA else None
-            b = betas.pop(0) if betas and name in WITH_BETA else None
-            chosen.append(_clipped(name, a, b, options["clip"]))  # type: ignore[arg-type]
+            alpha = alphas.pop(0) if alphas and name in WITH_ALPHA else None
+            beta = betas.pop(0) if betas and name in WITH_BETA else None
+            chosen.append(_clipped(name, alpha, beta, options.clip))
         each = len(self.defaults)
         return [chosen[d * each : (d + 1) * each] for d in range(directions)]
+
+
+def _walk(
+    step: Step, cell: Cell, driven: Tensor, state: State, lengths: Tensor | None, backward: bool
+) -> tuple[Tensor, State]:
+    """One direction through time; a sequence that has ended keeps its state and gives zeros."""
+    time, samples = driven.shape[:2]
+    ends = lengths if lengths is not None else torch.full((samples,), time, device=driven.device)
+    if backward:
+        driven = reverse_time(driven.transpose(0, 1), ends).transpose(0, 1)
+    outputs = []
+    for t in range(time):
+        following = step(cell, driven[t], state)
+        if lengths is None:
+            state = following
+            outputs.append(state[0])
+        else:
+            alive = (t < lengths).unsqueeze(1)
+            state = tuple(torch.where(alive, new, old) for new, old in zip(following, state, strict=True))
+            outputs.append(torch.where(alive, state[0], torch.zeros_like(state[0])))
+    y = torch.stack(outputs)
+    return (reverse_time(y.transpose(0, 1), ends).transpose(0, 1) if backward else y), state
 
 
 def _clipped(name: str, alpha: float | None, beta: float | None, clip: float | None) -> Activation:
@@ -170,30 +197,25 @@ def _clipped(name: str, alpha: float | None, beta: float | None, clip: float | N
     return lambda x: function(x.clamp(-clip, clip), alpha, beta)
 
 
-RNN = Recurrence(_rnn_step, gates=1, states=1, defaults=("tanh",))
-GRU = Recurrence(_gru_step, gates=3, states=1, defaults=("sigmoid", "tanh"))
-LSTM = Recurrence(_lstm_step, gates=4, states=2, defaults=("sigmoid", "tanh", "tanh"))
+RNN = Recurrence(_rnn_step, gates=1, defaults=("tanh",))
+GRU = Recurrence(_gru_step, gates=3, defaults=("sigmoid", "tanh"))
+LSTM = Recurrence(_lstm_step, gates=4, defaults=("sigmoid", "tanh", "tanh"))
 
 
-def _options(given: dict[str, object]) -> dict[str, object]:
-    absent = {"activations": None, "activation_alpha": None, "activation_beta": None, "clip": None}
-    return {**absent, "direction": "forward", "layout": 0, **given}
-
-
-@operator("RNN", weights=WEIGHTS)
+@operator("RNN", weights=WEIGHTS, accepts=_known)
 def _rnn(x: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor | None = None, lengths: Tensor | None = None,
-         h: Tensor | None = None, **options: object) -> tuple[Tensor, ...]:  # fmt: skip
-    return RNN.run((x, weight, recurrent, bias, lengths, h), None, _options(options))
+         h: Tensor | None = None, **options: Any) -> tuple[Tensor, ...]:  # fmt: skip
+    return RNN.run(x, (weight, recurrent, bias, None), lengths, (h,), Options(**options))
 
 
-@operator("GRU", weights=WEIGHTS)
+@operator("GRU", weights=WEIGHTS, accepts=_known)
 def _gru(x: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor | None = None, lengths: Tensor | None = None,
-         h: Tensor | None = None, **options: object) -> tuple[Tensor, ...]:  # fmt: skip
-    return GRU.run((x, weight, recurrent, bias, lengths, h), None, _options(options))
+         h: Tensor | None = None, **options: Any) -> tuple[Tensor, ...]:  # fmt: skip
+    return GRU.run(x, (weight, recurrent, bias, None), lengths, (h,), Options(**options))
 
 
-@operator("LSTM", weights={**WEIGHTS, 7: "peephole"})
+@operator("LSTM", weights={**WEIGHTS, 7: "peephole"}, accepts=_known)
 def _lstm(x: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor | None = None, lengths: Tensor | None = None,
           h: Tensor | None = None, c: Tensor | None = None, peephole: Tensor | None = None,
-          **options: object) -> tuple[Tensor, ...]:  # fmt: skip
-    return LSTM.run((x, weight, recurrent, bias, lengths, h, c), peephole, _options(options))
+          **options: Any) -> tuple[Tensor, ...]:  # fmt: skip
+    return LSTM.run(x, (weight, recurrent, bias, peephole), lengths, (h, c), Options(**options))

@@ -15,7 +15,7 @@ Reduction = Callable[[Tensor, list[int], bool], Tensor]
 
 
 def _reduction(compute: Reduction) -> Function:
-    """Axes are an attribute in early versions and an input since; none given means all, or none where the node says so."""
+    """Axes are an attribute in early versions and an input since; none given means all, unless the node says none."""
 
     def reduce(x: Tensor, axes_input: Tensor | None = None, *, axes: Ints = None, keepdims: int = 1,
                noop_with_empty_axes: int = 0) -> Tensor:  # fmt: skip
@@ -73,7 +73,8 @@ def _l1(x: Tensor, dims: list[int], keep: bool) -> Tensor:
 
 def _l2(x: Tensor, dims: list[int], keep: bool) -> Tensor:
     if is_float(x):
-        return torch.linalg.vector_norm(x, dim=dims, keepdim=keep)
+        norm: Tensor = torch.linalg.vector_norm(x, dim=dims, keepdim=keep)
+        return norm
     return _in_own_type(x, torch.linalg.vector_norm(x.double(), dim=dims, keepdim=keep))
 
 

@@ -1,4 +1,4 @@
-"""The frame that operators hang in: onnx2torch's registry, a graph that hands out weights, one module for all operators.
+"""How an operator is registered, and the one module that stands for all of them.
 
 An operator is a plain function: its positional parameters are the ONNX inputs (None where absent), its keyword-only
 parameters the ONNX attributes with their ONNX defaults. Three more keyword names are filled in when a function asks:
@@ -9,96 +9,32 @@ number type and device, which follows `network.to(...)`).
 from __future__ import annotations
 
 import inspect
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import onnx
 import torch
-from onnx import AttributeProto, ModelProto
 from torch import Tensor, nn
 
-from audit.model.onnx.ops.tensors import attribute_value, is_float, to_torch
-
-
-@contextmanager
-def _without_torchvision() -> Iterator[None]:
-    """Two of onnx2torch's modules import torchvision, which is often missing or broken; leave these two out."""
-    names = [f"onnx2torch.node_converters.{name}" for name in ("nms", "roialign")]
-    blanks = {name: ModuleType(name) for name in names if "onnx2torch" not in sys.modules}
-    for blank in blanks.values():
-        blank.__dict__["__all__"] = []
-    sys.modules.update(blanks)
-    try:
-        yield
-    finally:
-        for name in blanks:
-            del sys.modules[name]
-
-
-with _without_torchvision():
-    from onnx2torch.node_converters.registry import add_converter, get_converter
-    from onnx2torch.onnx_graph import OnnxGraph
-    from onnx2torch.onnx_node import OnnxNode
-    from onnx2torch.utils.common import OnnxMapping, OperationConverterResult
+from audit.model.onnx.ops.frame import (
+    Graph,
+    OnnxMapping,
+    OnnxNode,
+    OperationConverterResult,
+    add_converter,
+    get_converter,
+    plain_domain,
+)
+from audit.model.onnx.ops.tensors import attribute_value
 
 SCOPE = "gen_audit/"
-"""Prefix of the domains that hold this package's converters, so that onnx2torch's own stay as its other users know them."""
+"""Prefix of the domains that hold the converters made here, so that onnx2torch's own stay as its users know them."""
 
 OBSOLETE = {"consumed_inputs", "is_test"}
 """Attributes of the first opsets that say nothing about the result of an inference."""
 
 Function = Callable[..., Any]
-
-
-class Graph(OnnxGraph):  # type: ignore[misc]
-    """onnx2torch's view of a graph, with its constants as tensors of one number type and its weights as Parameters."""
-
-    def __init__(self, model: ModelProto, dtype: torch.dtype) -> None:
-        super().__init__(model.graph)
-        self.dtype = dtype
-        self.opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
-        self.layers: dict[tuple[object, ...], nn.Module] = {}
-        self._protos: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
-        for node in model.graph.node:
-            if node.op_type == "Constant" and node.output:
-                self._protos[node.output[0]] = node.attribute[0]
-        self._tensors: dict[str, Tensor] = {}
-        self._parameters: dict[str, nn.Parameter] = {}
-
-    def is_constant(self, name: str) -> bool:
-        """Whether the value is known before the network runs."""
-        return name in self._protos
-
-    def tensor(self, name: str) -> Tensor:
-        """A constant, read once however often it is used."""
-        if name not in self._tensors:
-            proto = self._protos[name]
-            value = attribute_value(proto, self.dtype) if isinstance(proto, AttributeProto) else to_torch(proto, self.dtype)
-            self._tensors[name] = value if isinstance(value, Tensor) else _as_tensor(value, self.dtype)
-        return self._tensors[name]
-
-    def parameter(self, name: str) -> nn.Parameter:
-        """A constant as a weight: the same object wherever it is used, so that tied weights stay tied."""
-        if name not in self._parameters:
-            self._parameters[name] = nn.Parameter(self.tensor(name), requires_grad=False)
-        return self._parameters[name]
-
-    def is_weight(self, name: str) -> bool:
-        """Whether the value is a constant that gradients make sense for."""
-        return self.is_constant(name) and is_float(self.tensor(name))
-
-
-def _as_tensor(value: Any, dtype: torch.dtype) -> Tensor:
-    tensor = torch.as_tensor(value)
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
-
-
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
 
 
 @dataclass(frozen=True)
@@ -123,7 +59,12 @@ class Operation(nn.Module):
     like: Tensor
 
     def __init__(
-        self, operator: Operator, settings: dict[str, Any], weights: Mapping[int, nn.Parameter], like: Tensor, single: bool
+        self,
+        operator: Operator,
+        settings: dict[str, Any],
+        weights: Mapping[int, nn.Parameter],
+        like: Tensor,
+        single: bool,
     ) -> None:
         super().__init__()
         self.single = single
@@ -197,7 +138,7 @@ class _Converter:
         """The node's attributes, and what else the function asks for."""
         settings = {a.name: attribute_value(a, graph.dtype) for a in node.proto.attribute if a.name not in OBSOLETE}
         asked = self.operator.keywords or frozenset()
-        extras = {"opset": graph.opsets.get(_domain(node.domain), 1), "outputs": len(node.output_values)}
+        extras = {"opset": graph.opsets.get(plain_domain(node.domain), 1), "outputs": len(node.output_values)}
         return settings | {name: value for name, value in extras.items() if name in asked}
 
 
@@ -211,8 +152,8 @@ def converter(name: str, domain: str) -> Callable[[Converter], Converter]:
 
 
 def find_converter(node: onnx.NodeProto, opset: int) -> Converter | None:
-    """This package's converter, else the one that onnx2torch or its user registered; None where the node has neither."""
-    domain = _domain(node.domain)
+    """The converter made here, else the one that onnx2torch or its user registered; None where there is neither."""
+    domain = plain_domain(node.domain)
     for scoped, version in ((SCOPE + domain, 0), (domain, opset)):
         try:
             found: Converter = get_converter(node.op_type, version, scoped)

@@ -48,7 +48,11 @@ def _transpose(x: Tensor, *, perm: Ints = None) -> Tensor:
 
 @operator("Expand")
 def _expand(x: Tensor, shape: Tensor) -> Tensor:
-    return x.expand(torch.broadcast_shapes(x.shape, ints(shape)))
+    sizes = ints(shape)
+    lead = [1] * (x.dim() - len(sizes))
+    missing = [1] * (len(sizes) - x.dim())
+    pairs = zip([*missing, *x.shape], [*lead, *sizes], strict=True)
+    return x.expand([wanted if own == 1 else own for own, wanted in pairs])
 
 
 @operator("Tile")
@@ -72,7 +76,7 @@ def _split(x: Tensor, sizes: Tensor | None = None, *, axis: int = 0, split: Ints
     if not given:  # equal parts, the last one smaller where the axis does not divide
         part = math.ceil(x.shape[axis] / outputs)
         given = [min(part, max(0, x.shape[axis] - i * part)) for i in range(outputs)]
-    return tuple(x.split(given, axis))
+    return torch.split_with_sizes(x, given, axis)
 
 
 @operator("Pad")

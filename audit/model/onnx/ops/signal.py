@@ -17,7 +17,8 @@ def _dft(x: Tensor, length: Tensor | None = None, axis_input: Tensor | None = No
     along = along % x.dim()
     size = None if length is None else int(length)
     if inverse and onesided:
-        return torch.fft.irfft(torch.view_as_complex(x.contiguous()), size, along).unsqueeze(-1)
+        signal: Tensor = torch.fft.irfft(torch.view_as_complex(x.contiguous()), size, along)
+        return signal.unsqueeze(-1)
     signal = torch.view_as_complex(x.contiguous()) if x.shape[-1] == 2 else torch.complex(x[..., 0], x[..., 0] * 0)
     spectrum = torch.fft.ifft(signal, size, along) if inverse else torch.fft.fft(signal, size, along)
     if onesided:

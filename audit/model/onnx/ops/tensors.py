@@ -13,10 +13,10 @@ from torch import Tensor
 
 Ints = Tensor | Sequence[int] | int | None
 
-FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
+FLOATS: set[int] = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
 """Every one of these becomes the network's own number type, so that it computes in one precision throughout."""
 
-INTEGERS = {
+INTEGERS: dict[int, torch.dtype] = {
     TensorProto.BOOL: torch.bool,
     TensorProto.UINT8: torch.uint8,
     TensorProto.INT8: torch.int8,
