@@ -11,6 +11,7 @@ from torch import Tensor, fx, nn
 from audit.model.draft import Draft, Node, aten
 
 PIECES = {2: ("q", "kv"), 3: ("q", "k", "v")}  # how nn.MultiheadAttention cuts its in_proj_weight
+NAMELESS = ("lifted_tensor", "_tensor_constant")  # what torch calls weights whose names torch.jit.freeze threw away
 RANDOM = torch.Tag.nondeterministic_seeded
 
 
@@ -106,6 +107,8 @@ def _rounded(value: Any, like: Any) -> Any:
 
 def _stem(name: str) -> str:
     """The layer a parameter belongs to: "fc1" for fc1.weight, "attn.in_proj" for attn.in_proj_weight."""
+    if name.startswith(NAMELESS):
+        return "layer"
     owner = name.partition(".parametrizations.")[0]
     for ending in (".weight", "_weight", ".weight_g", ".weight_v", ".weight_orig"):
         if owner.endswith(ending):

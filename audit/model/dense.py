@@ -49,7 +49,7 @@ def _new_layer(draft: Draft, product: Product, constants: Constants) -> str:
     wish, display = constants.label(product.matrix, product.bias)
     path = draft.free_path(wish)
     draft.modules[path], draft.ops[path] = layer, product.op
-    if display != path:
+    if display not in (path, *draft.names.values(), *draft.modules):
         draft.names[path] = display
     return path
 

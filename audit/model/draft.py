@@ -6,6 +6,7 @@ Weights lie in a plain dictionary until the end, so that a pass can turn "get fc
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,10 +35,8 @@ class Draft:
 
     def free_path(self, wish: str) -> str:
         """`wish`, or the nearest path that neither a module nor a tensor has."""
-        path = wish
-        while path in self.modules or path in self.tensors:
-            path += "_"
-        return path
+        paths = itertools.chain([wish], (f"{wish}_{number}" for number in itertools.count(2)))
+        return next(path for path in paths if path not in self.modules and path not in self.tensors)
 
     def replace(self, node: Node, target: Any, args: tuple[Any, ...], kind: str = "call_function") -> Node:
         """Puts a call of `target` in the place of `node`."""
@@ -65,7 +64,7 @@ class Draft:
             _place(root, path, self.modules[path])
         for node in self.graph.nodes:
             if node.op == "get_attr":
-                node.target = _place_tensor(root, node.target, self.tensors[node.target])
+                node.target = place_tensor(root, node.target, self.tensors[node.target])
         self.graph.lint()
         network = fx.GraphModule(root, self.graph, "Network")
         return network.eval().requires_grad_(False)
@@ -88,7 +87,7 @@ def _place(root: nn.Module, path: str, module: nn.Module) -> None:
     _container(root, parent).add_module(name, module)
 
 
-def _place_tensor(root: nn.Module, path: str, tensor: Tensor) -> str:
+def place_tensor(root: nn.Module, path: str, tensor: Tensor) -> str:
     """Registers a tensor at its path, or beside it where a module already holds another one under that name."""
     parent, _, name = path.rpartition(".")
     owner = _container(root, parent)

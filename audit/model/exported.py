@@ -17,7 +17,7 @@ from audit.errors import ModelError
 from audit.model.constants import Constants
 from audit.model.dense import dense_layers
 from audit.model.draft import Draft, Node
-from audit.model.formulas import tidy
+from audit.model.formulas import DECOMPOSITIONS, tidy
 from audit.model.outputs import choose_output, named_outputs, take_off_head
 from audit.model.precision import follow_weights
 from audit.model.recurrent import recurrent_modules
@@ -38,7 +38,7 @@ class Canonical:
 
 def canonical(program: ExportedProgram, path: Path, wish: str | None = None) -> Canonical:
     """`program` in canonical form, computing the output called `wish` (None: the only one that looks like scores)."""
-    functional = program.run_decompositions({})  # no in-place operators, composite ones kept
+    functional = program.run_decompositions(DECOMPOSITIONS)  # no in-place operators, composite ones kept
     draft = _draft(functional, path)
     tidy(draft, path)
     constants = Constants(draft)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from audit.errors import ModelError
 from audit.model.draft import Draft, arguments, aten
@@ -26,7 +27,6 @@ COPIES = (
     aten.lift_fresh_copy.default,
     aten.contiguous.default,
 )
-FUSED = (aten._transformer_encoder_layer_fwd.default, aten._native_multi_head_attention.default)
 
 
 def attention(
@@ -67,6 +67,78 @@ FORMULAS: dict[Any, Any] = {
 }
 
 
+def fused_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    width: int,
+    heads: int,
+    in_weight: Tensor,
+    in_bias: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    mask: Tensor | None = None,
+    *rest: Any,
+) -> Any:
+    """aten::_native_multi_head_attention on (n, tokens, width), written with the layers it hides."""
+    if mask is not None or query is not key or key is not value:
+        return NotImplemented
+    q, k, v = F.linear(query, in_weight, in_bias).unflatten(-1, (3, heads, width // heads)).unbind(-3)
+    mixed = attention(*(each.transpose(1, 2) for each in (q, k, v))).transpose(1, 2).flatten(2)
+    return F.linear(mixed, out_weight, out_bias), query.new_empty(0)
+
+
+def fused_encoder_layer(
+    x: Tensor,
+    width: int,
+    heads: int,
+    in_weight: Tensor,
+    in_bias: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm1: Tensor,
+    norm1_bias: Tensor,
+    norm2: Tensor,
+    norm2_bias: Tensor,
+    weight1: Tensor,
+    bias1: Tensor,
+    weight2: Tensor,
+    bias2: Tensor,
+    mask: Tensor | None = None,
+    *rest: Any,
+) -> Any:
+    """aten::_transformer_encoder_layer_fwd, written with the layers it hides."""
+    if mask is not None:
+        return NotImplemented
+
+    def attend(h: Tensor) -> Tensor:
+        mixed: Tensor = fused_attention(h, h, h, width, heads, in_weight, in_bias, out_weight, out_bias)[0]
+        return mixed
+
+    def feed_forward(h: Tensor) -> Tensor:
+        h = F.linear(h, weight1, bias1)
+        return F.linear(F.gelu(h) if use_gelu else F.relu(h), weight2, bias2)
+
+    def normed(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return F.layer_norm(h, (width,), weight, bias, eps)
+
+    if norm_first:
+        x = x + attend(normed(x, norm1, norm1_bias))
+        return x + feed_forward(normed(x, norm2, norm2_bias))
+    x = normed(x + attend(x), norm1, norm1_bias)
+    return normed(x + feed_forward(x), norm2, norm2_bias)
+
+
+DECOMPOSITIONS: dict[Any, Any] = {
+    aten._native_multi_head_attention.default: fused_attention,
+    aten._transformer_encoder_layer_fwd.default: fused_encoder_layer,
+}
+"""The fused fast path of nn.TransformerEncoder, which a trace under no_grad contains."""
+
+
 def tidy(draft: Draft, path: Path) -> None:
     """Takes out assertions, copies and idle dropout, writes kernels as formulas, and refuses what was left in training."""
     for node in draft.calls(*ASSERTIONS):
@@ -92,7 +164,7 @@ def _refuse_training(draft: Draft, path: Path) -> None:
 
 
 def _refuse_fused(draft: Draft, path: Path) -> None:
-    if draft.calls(*FUSED):
+    if draft.calls(*DECOMPOSITIONS):
         raise ModelError(
             f"{path}: was exported with the fused fast path of nn.TransformerEncoder, which hides its dense layers; export it "
             "again after torch.backends.mha.set_fastpath_enabled(False)."

@@ -6,8 +6,6 @@ Their own language can write files (torch.save), so code that does is refused be
 from __future__ import annotations
 
 import re
-import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -31,8 +29,6 @@ def load(path: Path, settings: Settings) -> Model:
             network = torch.jit.load(path, map_location="cpu").eval()
     except Exception as error:
         raise ModelError(f"{path}: is truncated or corrupt TorchScript ({first_line(error)}); save or copy it again.") from error
-    for weight in network.parameters():
-        weight.requires_grad_(False)
     check_weights({**network.state_dict(), **_embedded(network)}, path)
     arguments = [argument.name for argument in network.forward.schema.arguments[1:] if not argument.has_default_value()]
     if len(arguments) > 1:
@@ -47,31 +43,11 @@ def load(path: Path, settings: Settings) -> Model:
     )
 
 
-def exported(network: torch.jit.ScriptModule, example: Tensor) -> ExportedProgram:
+def converted(network: torch.jit.ScriptModule, example: Tensor) -> ExportedProgram:
     """The script as an exported program, by torch's own converter."""
     from torch._export.converter import TS2EPConverter
 
     return TS2EPConverter(network, (example,)).convert()  # type: ignore[no-untyped-call]
-
-
-def by_way_of_onnx(model: Model, example: Tensor, settings: Settings) -> Model:
-    """The script exported to ONNX and read from there, for what the converter does not know."""
-    from audit.model.onnx.load import load as load_onnx
-
-    with tempfile.TemporaryDirectory() as folder, quiet():
-        file = Path(folder) / "model.onnx"
-        torch.onnx.export(
-            model.network, (example,), file, dynamo=False, input_names=[model.input.name], dynamic_axes={model.input.name: {0: "n"}}
-        )
-        read = load_onnx(file, settings)
-    return replace(
-        read,
-        path=model.path,
-        format=model.format,
-        sha256=model.sha256,
-        opset=None,
-        notes=(*read.notes, "The TorchScript was read by way of ONNX."),
-    )
 
 
 def _refuse_file_access(path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.export import Dim, ExportedProgram
+from torch.export import Dim
 
 from audit.errors import ModelError
 from audit.model.base import HEADS, InputSpec, Model
@@ -17,10 +18,11 @@ from audit.model.common import first_line, float_type, head_note, quiet, referen
 from audit.model.outputs import choose_output, named_outputs
 from audit.model.plain import picked
 from audit.model.pt2 import model_of
-from audit.model.torchscript import by_way_of_onnx, exported
+from audit.model.recording import NOTE, recorded
+from audit.model.torchscript import converted
 from audit.settings import Settings
 
-SAMPLES = 2  # in the batch that is traced: 0 and 1 would be taken for constants
+SAMPLES = 3  # at least, in the batch that is traced: torch.export takes sizes of 0 and 1 for constants
 
 
 def trace(model: Model, example: Tensor, *, settings: Settings | None = None) -> Model:
@@ -31,7 +33,7 @@ def trace(model: Model, example: Tensor, *, settings: Settings | None = None) ->
     x = _fed(model, example)
     answers = _answers(model, x)
     output = choose_output(answers, settings.output, model.path)
-    traced = _traced(model, x, output, settings)
+    traced = _traced(model, x, output)
     original = _pickable(model.network, output)
     name = "TorchScript" if isinstance(model.network, torch.jit.ScriptModule) else "PyTorch"
     return replace(
@@ -66,7 +68,7 @@ def _runs(network: nn.Module, x: Tensor) -> bool:
 
 def _fed(model: Model, example: Tensor) -> Tensor:
     """A small batch in a type that the network takes: the float type of its weights, or whole numbers for an embedding."""
-    x = example[:SAMPLES] if len(example) >= SAMPLES else example[:1].repeat(SAMPLES, *[1] * (example.dim() - 1))
+    x = example if len(example) >= SAMPLES else example[:1].repeat(SAMPLES, *[1] * (example.dim() - 1))
     kinds = (float_type(model.network), torch.int64)
     for kind in kinds if example.is_floating_point() else (example.dtype, torch.int64, kinds[0]):
         if bool((x.to(kind) == x.to(torch.float64)).all()) or kind.is_floating_point:
@@ -92,38 +94,63 @@ def _answers(model: Model, x: Tensor) -> dict[str, Any]:
         return named_outputs(model.network(x))
 
 
-def _traced(model: Model, x: Tensor, output: str, settings: Settings) -> Model:
-    """The first way that gives a graph with the module's own answers: any batch, this batch, ONNX, the module itself."""
+def _traced(model: Model, x: Tensor, output: str) -> Model:
+    """The first way to a graph that gives the module's own answers; for a plain module, at the last, the module itself."""
     is_script = isinstance(model.network, torch.jit.ScriptModule)
-    program: Callable[..., ExportedProgram] = _script if is_script else _export
     problem: Exception | None = None
-    for dynamic in (True, False):
+    for way in (_converted, _recorded) if is_script else (_any_batch, _this_batch):
         try:
-            with quiet():
-                found = model_of(program(model.network, x, dynamic), model.path, model.format, output, "")
+            with quiet(), unfused():
+                found = way(model, x, output)
             if _agrees(found, model.network, output, x):
                 return found
-        except ModelError:
-            raise
-        except Exception as error:  # torch.export fails in as many ways as there are models
+        except ModelError as error:
+            if not is_script or way is _recorded:
+                raise
             problem = problem or error
-    if is_script:
-        return _script_by_way_of_onnx(model, x, settings, problem)
-    return _as_it_is(model, output, x, problem)
+        except Exception as error:  # exporters fail in as many ways as there are models
+            problem = problem or error
+    if not is_script:
+        return _as_it_is(model, output, x, problem)
+    reason = first_line(problem) if problem else "its answers could not be reproduced"
+    raise ModelError(
+        f"{model.path}: this TorchScript cannot be turned into a differentiable graph ({reason}); audit the source model: "
+        "export it to ONNX or .pt2, or save its state_dict and pass --arch."
+    ) from problem
 
 
-def _export(network: nn.Module, x: Tensor, dynamic: bool) -> ExportedProgram:
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # the fused TransformerEncoder would hide its layers
+def _any_batch(model: Model, x: Tensor, output: str) -> Model:
+    program = torch.export.export(copy.deepcopy(model.network), (x,), dynamic_shapes=({0: Dim.AUTO},), strict=False)
+    return model_of(program, model.path, model.format, output, "")
+
+
+def _this_batch(model: Model, x: Tensor, output: str) -> Model:
+    return model_of(torch.export.export(copy.deepcopy(model.network), (x,), strict=False), model.path, model.format, output, "")
+
+
+def _converted(model: Model, x: Tensor, output: str) -> Model:
+    return model_of(converted(_script(model), x), model.path, model.format, output, "")
+
+
+def _recorded(model: Model, x: Tensor, output: str) -> Model:
+    found = model_of(recorded(_script(model), x), model.path, model.format, output, "")
+    return replace(found, notes=(*found.notes, NOTE))
+
+
+def _script(model: Model) -> torch.jit.ScriptModule:
+    assert isinstance(model.network, torch.jit.ScriptModule)
+    return model.network
+
+
+@contextmanager
+def unfused() -> Iterator[None]:
+    """Without the fused fast path of nn.TransformerEncoder, which hides its dense layers."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
-        shapes = ({0: Dim.AUTO},) if dynamic else None
-        return torch.export.export(copy.deepcopy(network), (x,), dynamic_shapes=shapes, strict=False)
+        yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
-
-
-def _script(network: torch.jit.ScriptModule, x: Tensor, dynamic: bool) -> ExportedProgram:
-    return exported(network, x)
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _agrees(found: Model, network: nn.Module, output: str, x: Tensor) -> bool:
@@ -136,17 +163,6 @@ def _agrees(found: Model, network: nn.Module, output: str, x: Tensor) -> bool:
 
 def _pickable(network: nn.Module, output: str) -> Callable[[Tensor], Tensor]:
     return lambda x: named_outputs(network(x))[output]
-
-
-def _script_by_way_of_onnx(model: Model, x: Tensor, settings: Settings, problem: Exception | None) -> Model:
-    try:
-        return by_way_of_onnx(model, x, settings)
-    except Exception as error:
-        reason = first_line(problem or error)
-        raise ModelError(
-            f"{model.path}: this TorchScript cannot be turned into a differentiable graph ({reason}); audit the source model: "
-            "export it to ONNX or .pt2, or save its state_dict and pass --arch."
-        ) from error
 
 
 def _as_it_is(model: Model, output: str, x: Tensor, problem: Exception | None) -> Model:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.export import Dim
 from torch.nn import functional as F
+
+from audit.model.base import HEADS, Model
+
+EXACT = 1e-12
+SINGLE = 1e-5
 
 
 def stack(*modules: tuple[str, nn.Module]) -> nn.Sequential:
@@ -204,3 +213,63 @@ CASES: dict[str, Case] = {
     "log_softmax": Case(lambda: mlp(nn.ReLU, ("head", nn.LogSoftmax(1))), floats(6), TWO, "log_softmax"),
     "sigmoid": Case(lambda: mlp(nn.ReLU, ("head", nn.Sigmoid())), floats(6), TWO, "sigmoid"),
 }
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """torch.jit and torch.export warn about themselves while a test saves a file."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def save_pt2(network: nn.Module, x: Tensor, path: Path, dynamic: bool = True) -> Path:
+    with silent():
+        program = torch.export.export(network, (x,), dynamic_shapes=({0: Dim.AUTO},) if dynamic else None, strict=False)
+        torch.export.save(program, path)
+    return path
+
+
+def save_script(network: nn.Module, x: Tensor, path: Path, kind: str) -> Path:
+    with silent(), torch.set_grad_enabled(kind != "traced under no_grad"):
+        script = torch.jit.script(network) if kind == "scripted" else torch.jit.trace(network, x, check_trace=False)
+        script.save(path)
+    return path
+
+
+def dense_names(model: Model) -> tuple[str, ...]:
+    return tuple(model.names.get(path, path) for path in model.ops)
+
+
+def check_twin(model: Model, case: Case) -> None:
+    """The loaded model is the case's network: same answers in float64 and in its own runtime, same layers, same head."""
+    x = case.inputs() if model.input.batch else torch.cat([case.inputs(), case.inputs()[:3]])
+    network = copy.deepcopy(model.network).to(torch.float64)
+    scores = network(x.double() if x.is_floating_point() else x)
+    assert scores.dtype == torch.float64
+    torch.testing.assert_close(HEADS[model.head](scores), case.answers(x), rtol=0, atol=EXACT)
+    assert model.reference is not None
+    torch.testing.assert_close(torch.from_numpy(model.reference(x.numpy())).double(), case.answers(x), rtol=0, atol=SINGLE)
+    assert dense_names(model) == case.dense
+    assert model.head == case.head
+    assert model.input.shape == tuple(x.shape[1:])
+    assert model.input.dtype == x.dtype
+    assert not model.network.training and not any(weight.requires_grad for weight in model.network.parameters())
+    assert all(isinstance(network.get_submodule(path), nn.Linear) for path in model.ops)
+
+
+def check_second_derivative(network: nn.Module, x: Tensor) -> None:
+    """A Hessian-vector product of the scores agrees with a finite difference of their gradient."""
+
+    def gradient(at: Tensor) -> Tensor:
+        at = at.detach().requires_grad_()
+        (g,) = torch.autograd.grad(network(at).tanh().sum(), at, create_graph=True)
+        return g
+
+    torch.manual_seed(2)
+    direction, step = torch.randn_like(x), 1e-5
+    at = x.detach().requires_grad_()
+    (g,) = torch.autograd.grad(network(at).tanh().sum(), at, create_graph=True)
+    (product,) = torch.autograd.grad((g * direction).sum(), at)
+    difference = (gradient(x + step * direction) - gradient(x - step * direction)).detach() / (2 * step)
+    torch.testing.assert_close(product, difference, rtol=1e-5, atol=1e-6)
