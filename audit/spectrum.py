@@ -23,6 +23,7 @@ LEAST_STEPS = 10  # before any convergence is believed: an early small residual 
 MOST_STEPS = 500
 BASIS_NUMBERS = 1 << 25  # numbers in the Krylov basis (256 MB) beyond which it is restarted from its best vectors
 ROW_NUMBERS = 1 << 22  # numbers in one block of weight Jacobians
+EXHAUSTED = 1e-10  # share of H q outside the basis below which there is nothing new in it
 SAME = 1e-6  # relative distance below which two eigenvalues count as one
 GRAPH_FACTOR = 4  # what a record with its autograd graph takes, in multiples of the record alone
 
@@ -203,7 +204,7 @@ def _lanczos(hessian: LayerHessian, k: int, block: int, tolerance: float, seed: 
     H q_new = Qᵀ T_new + Bᵀ-combinations of the next block, the residual of the Ritz vector Qᵀ y is ‖B y_new‖.
     """
     generator = torch.Generator().manual_seed(seed)
-    new = _orthonormal(torch.randn(block, hessian.dim, generator=generator, dtype=torch.float64), None, generator)[0]
+    new = torch.linalg.qr(torch.randn(hessian.dim, block, generator=generator, dtype=torch.float64))[0].T
     most = max(4 * k + 4 * block, BASIS_NUMBERS // hessian.dim)
     Q, T = new[:0], new.new_zeros(0, 0)
     for step in range(1, MOST_STEPS + 1):
@@ -211,7 +212,7 @@ def _lanczos(hessian: LayerHessian, k: int, block: int, tolerance: float, seed: 
         Q = torch.cat([Q.to(H_new.device), new.to(H_new.device)])
         T = _bordered(T.to(Q.device), Q @ H_new.T)
         width = len(new)
-        new, B = _orthonormal(H_new, Q, generator)
+        new, B = _outside(H_new, Q, generator)
         theta, Y = (part.flip(-1) for part in torch.linalg.eigh(T))
         residuals = (B @ Y[-width:]).norm(dim=0) / _scale(theta)
         done = len(Q) >= hessian.dim
@@ -244,24 +245,20 @@ def _bordered(T: Tensor, columns: Tensor) -> Tensor:
     return grown
 
 
-def _orthonormal(P: Tensor, Q: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """An orthonormal block N [b, dim] ⟂ Q, and B [b, b] with P = Bᵀ N + (a part inside Q).
+def _outside(P: Tensor, Q: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """What P [b, dim] adds to the basis Q: N [≤ b, dim] orthonormal and ⟂ Q, and B: ‖B y‖ is the part of Pᵀ y outside Q.
 
-    Where P lies in the span of Q (the Krylov space is exhausted), random directions take over, with B = 0 there.
+    Where P adds nothing (the Krylov space is exhausted), random directions take over, with B = 0 there.
     """
     scale = P.norm(dim=1).max()
     for _ in range(2):  # twice is enough
-        if Q is not None:
-            P = P - (P @ Q.T) @ Q
-    N, B = torch.linalg.qr(P.T)
-    spent = B.diagonal().abs() <= 1e-13 * scale
-    if Q is None or not bool(spent.any()) or len(Q) + len(P) > P.shape[1]:
-        return N.T, B
-    N = N.T.clone()
-    fresh = torch.randn(int(spent.sum()), P.shape[1], generator=generator, dtype=torch.float64).to(P.device)
-    others = torch.cat([Q, N[~spent]])
+        P = P - (P @ Q.T) @ Q
+    U, size, N = torch.linalg.svd(P, full_matrices=False)
+    real = size > EXHAUSTED * scale
+    N, B = N[real], (U * size).T[real]
+    missing = min(len(P), P.shape[1] - len(Q)) - len(N)
+    fresh = torch.randn(max(0, missing), P.shape[1], generator=generator, dtype=torch.float64).to(P.device)
+    N = torch.cat([N, fresh])[: len(N) + missing]
     for _ in range(2):
-        fresh = fresh - (fresh @ others.T) @ others
-    N[spent] = torch.linalg.qr(fresh.T)[0].T
-    B = torch.where(spent[:, None], torch.zeros_like(B), B)
-    return N, B
+        N = torch.linalg.qr((N - (N @ Q.T) @ Q).T)[0].T
+    return N, torch.cat([B, B.new_zeros(max(0, missing), len(P))])[: len(N)]

@@ -42,7 +42,7 @@ class Flatness:
         return _Fold(audit)
 
 
-flatness = Flatness()
+MEASURE = Flatness()
 
 
 class _Fold:

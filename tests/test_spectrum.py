@@ -1,0 +1,152 @@
+"""Products, matrices and eigenpairs of a layer's Hessian against the Hessian itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from references.flatness import hessian as brute
+from torch import Tensor, nn
+from zoo import ZOO, build
+
+from audit import spectrum
+from audit.spectrum import LayerHessian, all_eigenpairs, top_eigenpairs
+
+EXACT = 1e-10
+
+
+def hessians(make_audit, name, n=9):  # type: ignore[no-untyped-def]
+    network, x, y = build(name, n=n)
+    task = ZOO[name].task
+    audit = make_audit(network, x.numpy(), y.numpy(), x[:2].numpy(), y[:2].numpy(), task=task)
+    for layer in audit.layers:
+        H = brute(audit.network, layer.module, x, y, task)
+        yield LayerHessian(audit.train, layer), H.reshape(layer.out_features * layer.in_features, -1), audit
+
+
+@pytest.mark.parametrize("name", sorted(ZOO))
+def test_products_and_matrix_are_the_hessian(make_audit, name) -> None:
+    for hessian, H, _ in hessians(make_audit, name):
+        scale = H.abs().max()
+        assert (hessian.dense() - H).abs().max() <= EXACT * scale
+        V = torch.randn(2, 3, *hessian.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        expected = (V.reshape(6, -1) @ H).reshape(V.shape)
+        assert (hessian.times(V) - expected).abs().max() <= EXACT * scale * 10
+        assert (hessian.times(V[0, 0]) - expected[0, 0]).abs().max() <= EXACT * scale * 10
+        quotients = hessian.rayleigh_quotients(V[0, 0])
+        assert quotients.mean() == pytest.approx(float((V[0, 0] * expected[0, 0]).sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh", "tokens"])
+def test_a_table_without_room_gives_the_same(make_audit, name) -> None:
+    for hessian, H, audit in hessians(make_audit, name):
+        audit.train.room = 0
+        object.__setattr__(audit.capture, "chunk", 2)
+        for _ in range(2):
+            assert (hessian.dense() - H).abs().max() <= EXACT * H.abs().max()
+
+
+@pytest.mark.parametrize("k", [1, 3, 10])
+@pytest.mark.parametrize("name", ["relu", "tanh", "tokens", "binary"])
+def test_iteration_agrees_with_diagonalisation(make_audit, monkeypatch, name, k) -> None:
+    monkeypatch.setattr(spectrum, "SMALL", 0)
+    monkeypatch.setattr(spectrum, "DENSE_LIMIT", 4096)
+    for hessian, H, _ in hessians(make_audit, name, n=20):
+        pairs = top_eigenpairs(hessian, k)
+        values = torch.linalg.eigvalsh(H).flip(0)[: min(k, hessian.dim)]
+        check(hessian, H, pairs, values, tolerance=1e-6)
+
+
+def check(hessian, H: Tensor, pairs, values: Tensor, tolerance: float) -> None:  # type: ignore[no-untyped-def]
+    scale = H.diagonal().abs().max().clamp(min=torch.linalg.eigvalsh(H).abs().max())
+    v = pairs.vectors.reshape(len(values), -1)
+    assert (pairs.values - values).abs().max() <= tolerance * scale
+    assert (v @ v.T - torch.eye(len(v))).abs().max() <= 1e-12
+    residuals = (v @ H - pairs.values[:, None] * v).norm(dim=1) / scale
+    assert residuals.max() <= 1.01 * tolerance
+    assert (residuals - pairs.residuals).abs().max() <= 1e-9
+    assert (pairs.values.diff() <= 0).all()
+
+
+class Given:
+    """A Hessian with a spectrum of our choice."""
+
+    def __init__(self, values: list[float], seed: int = 0) -> None:
+        self.dim, self.shape, self.walks = len(values), (1, len(values)), 0
+        basis = torch.linalg.qr(
+            torch.randn(self.dim, self.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        )[0]
+        self.matrix = basis @ torch.diag(torch.tensor(values, dtype=torch.float64)) @ basis.T
+
+    def times(self, V: Tensor) -> Tensor:
+        self.walks += 1
+        return (V.reshape(-1, self.dim) @ self.matrix).reshape(V.shape)
+
+    def dense(self) -> Tensor:
+        return self.matrix
+
+
+DECAY = [1.0 / (i + 2) for i in range(500)]
+
+
+@pytest.mark.parametrize(
+    ("values", "k"),
+    [
+        ([*DECAY, 3.0], 1),
+        ([*DECAY, *[3.0] * 2, 2.0], 4),
+        ([*DECAY, *[3.0] * 7, 2.0], 8),  # an eigenspace wider than the block
+        ([*DECAY, *[3.0] * 20], 12),
+        ([0.0] * 500, 3),
+        ([*[0.0] * 500, 1.0, 2.0], 6),  # fewer nonzero eigenvalues than asked for
+        ([-value for value in DECAY], 2),
+        ([*[-5.0] * 3, *DECAY], 2),
+        ([1.0] * 450, 5),
+    ],
+)
+def test_chosen_spectra(values, k) -> None:
+    given = Given(values)
+    expected = torch.tensor(sorted(values, reverse=True)[:k], dtype=torch.float64)
+    pairs = top_eigenpairs(given, k)  # type: ignore[arg-type]
+    assert pairs.iterations >= min(10, len(values))
+    if any(values):
+        check(given, given.matrix, pairs, expected, tolerance=1e-6)
+    else:
+        assert pairs.values.abs().max() == 0 and pairs.residuals.abs().max() == 0
+
+
+def test_values_alone_take_fewer_walks_and_are_as_good_as_asked() -> None:
+    values = [*DECAY, 0.55]
+    both, alone = Given(values), Given(values)
+    top_eigenpairs(both, 1)  # type: ignore[arg-type]
+    pairs = top_eigenpairs(alone, 1, values_only=True)  # type: ignore[arg-type]
+    assert alone.walks < both.walks
+    assert pairs.values[0] == pytest.approx(0.55, rel=1e-6) and pairs.residuals[0] > 1e-6
+
+
+def test_restarts_change_nothing(monkeypatch) -> None:
+    values = [*DECAY, 0.55, 0.6]
+    monkeypatch.setattr(spectrum, "BASIS_NUMBERS", 0)
+    given = Given(values)
+    check(given, given.matrix, top_eigenpairs(given, 3), torch.tensor([0.6, 0.55, 0.5]), tolerance=1e-6)  # type: ignore[arg-type]
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_the_same_value() -> None:
+    first, again, other = (top_eigenpairs(Given(DECAY), 2, seed=seed) for seed in (0, 0, 1))  # type: ignore[arg-type]
+    assert torch.equal(first.vectors, again.vectors)
+    assert torch.allclose(first.values, other.values, rtol=1e-9)
+
+
+def test_the_complete_basis(make_audit) -> None:
+    for hessian, H, _ in hessians(make_audit, "relu"):
+        pairs = all_eigenpairs(hessian)
+        v = pairs.vectors.reshape(hessian.dim, -1)
+        assert (v @ v.T - torch.eye(hessian.dim)).abs().max() <= 1e-12
+        assert ((v.T * pairs.values) @ v - H).abs().max() <= EXACT
+        assert len(top_eigenpairs(hessian, 10_000).values) == hessian.dim
+
+
+def test_too_many_weights_for_a_matrix_are_refused(make_audit) -> None:
+    x = np.random.default_rng(0).normal(size=(4, 70))
+    audit = make_audit(nn.Linear(70, 60), x, np.arange(4), x, np.arange(4))
+    with pytest.raises(ValueError, match="4200 weights are too many for a dense Hessian"):
+        LayerHessian(audit.train, audit.layers[0]).dense()
