@@ -7,13 +7,14 @@ is a product of two means, tiny beside it; around the sample means it is taken t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.report import Interval
+from audit.blocks.duality import DualityIntervals
+from audit.fields import Interval
 
 Array = NDArray[np.float64]
 LEVELS = (2.5, 97.5)
@@ -33,12 +34,47 @@ class Part:
         """Σ_n cov(g_n, w_n)."""
         return float(self.product.mean() - self.g_mean_w.mean())
 
-    def drawn(self, weights: Array) -> Array:
-        """The contribution in each draw; weights [draws, K] with rows of mean 1."""
-        K = len(self.product)
-        mean_term = self.g_mean_w.mean()
-        first_order = weights @ (self.product - self.g_mean_w - self.w_mean_g) / K + mean_term
-        return np.asarray(first_order - self.contribution / K)
+    def first_order(self) -> Array:
+        """What each pair adds [K]: its mean over a draw, plus `offset`, is the draw's contribution."""
+        return self.product - self.g_mean_w - self.w_mean_g
+
+    @property
+    def offset(self) -> float:
+        """The rest of a draw's contribution, the same in every draw."""
+        return float(self.g_mean_w.mean()) - self.contribution / len(self.product)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the intervals of one layer rest on: its pairs, without any direction."""
+
+    gap: Array  # [K]
+    sharp: Part
+    whole: Part
+
+
+def bootstrap(evidence: Sequence[Evidence], count: int, seed: int) -> list[DualityIntervals]:
+    """Intervals of every layer. Layers with equally many pairs share their draws, and one matrix product a block."""
+    found: dict[int, DualityIntervals] = {}
+    for K in sorted({len(layer.gap) for layer in evidence}):
+        mine = [place for place, layer in enumerate(evidence) if len(layer.gap) == K]
+        columns = [(evidence[i].gap, evidence[i].sharp.first_order(), evidence[i].whole.first_order()) for i in mine]
+        matrix = np.stack([column for layer in columns for column in layer], 1)  # [K, 3 · layers]
+        means = np.concatenate([weights @ matrix for weights in draws(K, count, seed)]) / K
+        for position, place in enumerate(mine):
+            found[place] = _intervals(evidence[place], means[:, 3 * position : 3 * position + 3])
+    return [found[place] for place in range(len(evidence))]
+
+
+def _intervals(layer: Evidence, means: Array) -> DualityIntervals:
+    gap, sharp, whole = means[:, 0], means[:, 1] + layer.sharp.offset, means[:, 2] + layer.whole.offset
+    return DualityIntervals(
+        gap=interval(gap),
+        sharp_contribution=interval(sharp),
+        flat_contribution=interval(whole - sharp),
+        sharp_share=share_interval(sharp, whole),
+        flat_share=share_interval(whole - sharp, whole),
+    )
 
 
 def draws(K: int, count: int, seed: int) -> Iterator[Array]:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from audit.blocks.duality import DualityIntervals, FixedSplit, FlatPart, Remainder, SharpPart
+from audit.blocks.duality import FixedSplit, FlatPart, Remainder, SharpPart
 from audit.duality.basis import Basis, Projections, settle
-from audit.duality.bootstrap import Array, Part, draws, interval, share_interval
+from audit.duality.bootstrap import Array, Evidence, Part
 from audit.duality.layer import LayerPairs, project
 from audit.duality.pairs import Pairs
 from audit.duality.split import Border, sharp_border
@@ -36,8 +35,7 @@ class Decomposition:
     flat: FlatPart
     fixed: FixedSplit | None
     share_skipped: str | None
-    parts: tuple[Part, Part]  # the sharp directions, all directions
-    gap: Array  # [pairs in use]
+    evidence: Evidence
 
 
 def decompose(
@@ -66,24 +64,9 @@ def decompose(
         flat=flat,
         fixed=_fixed(contribution, classes, total, basis.complete),
         share_skipped=None if total > 0 else f"the directions' sum is not positive ({total:.3g}): it has no shares",
-        parts=(_sharp_part(w, s, border.count), _whole_part(pairs, layer, W, numbers)),
-        gap=numbers.gap[alive].cpu().numpy(),
-    )
-
-
-def intervals(found: Decomposition, count: int, seed: int) -> DualityIntervals:
-    """Bootstrap over pairs, directions and border held fixed."""
-    K = len(found.gap)
-    blocks = [
-        (weights @ found.gap / K, *(part.drawn(weights) for part in found.parts)) for weights in draws(K, count, seed)
-    ]
-    gap, sharp, whole = (np.concatenate(column) for column in zip(*blocks, strict=True))
-    return DualityIntervals(
-        gap=interval(gap),
-        sharp_contribution=interval(sharp),
-        flat_contribution=interval(whole - sharp),
-        sharp_share=share_interval(sharp, whole),
-        flat_share=share_interval(whole - sharp, whole),
+        evidence=Evidence(
+            numbers.gap[alive].cpu().numpy(), _sharp_part(w, s, border.count), _whole_part(pairs, layer, W, numbers)
+        ),
     )
 
 

@@ -81,7 +81,7 @@ def _cut(traced: fx.GraphModule, path: str) -> fx.GraphModule | None:
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     with graph.inserting_before(calls[0]):
         calls[0].replace_all_uses_with(graph.placeholder("answer"))
-    graph.eliminate_dead_code()
+    graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
     for node in inputs:
         if node.users:
             return None

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from audit.blocks.duality import DualityBlock
 from audit.duality.basis import Basis, hessian_basis
+from audit.duality.bootstrap import Evidence, bootstrap
 from audit.duality.cards import CARDS
 from audit.duality.carriers import NO_PAIRS, class_names, find_carriers
-from audit.duality.decompose import Decomposition, decompose, intervals
+from audit.duality.decompose import Decomposition, decompose
 from audit.duality.layer import LayerPairs, measure_pairs
 from audit.duality.pairs import Pairs
 from audit.duality.tail import Lines
@@ -61,6 +62,7 @@ class DualityFold:
             test, train = audit.test, audit.train
             self._partner = nearest_partners(self._sided(test.x, test.y), self._sided(train.x, train.y))
         self._traces = dict.fromkeys((layer.name for layer in audit.layers if _size(layer) > DENSE_LIMIT), 0.0)
+        self._evidence: dict[str, Evidence] = {}
         self._curvature = {layer.name: "hessian" for layer in audit.layers}
 
     def see(self, record: Record) -> None:
@@ -82,13 +84,19 @@ class DualityFold:
         if self._partner is not None:
             pairs = Pairs(self._audit, self._partner.cpu())
             blocks = {layer.name: self._block(layer, pairs) for layer in self._audit.layers}
-            return Measurement(blocks, find_carriers(self._audit, pairs))
+            return Measurement(self._with_intervals(blocks), find_carriers(self._audit, pairs))
         assert self._features is not None
         blocks = {}
         for layer in self._audit.layers:
             pairs = Pairs(self._audit, self._features[layer.name].index.cpu())
             blocks[layer.name] = replace(self._block(layer, pairs), carriers=find_carriers(self._audit, pairs))
-        return Measurement(blocks)
+        return Measurement(self._with_intervals(blocks))
+
+    def _with_intervals(self, blocks: dict[str, DualityBlock]) -> dict[str, DualityBlock]:
+        settings = self._audit.settings
+        found = bootstrap(list(self._evidence.values()), settings.bootstrap, settings.seed)
+        intervals = dict(zip(self._evidence, found, strict=True))
+        return {name: replace(block, ci95=intervals.get(name, block.ci95)) for name, block in blocks.items()}
 
     def _sided(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         return x, y if self._labelled else None
@@ -127,11 +135,10 @@ class DualityFold:
         basis = hessian_basis(LayerHessian(self._audit.train, layer), settings.directions, settings.seed)
         classes = len(class_names(self._audit)) if self._labelled else None
         found = decompose(pairs, layer, W, numbers, basis, settings.widths, classes)
-        return replace(
-            self._with_widths(_filled(block, numbers, basis, found), layer, pairs, W, found),
-            trace_hessian=self._traces[layer.name] / len(self._audit.train) if basis.trace is None else basis.trace,
-            ci95=intervals(found, settings.bootstrap, settings.seed),
-        )
+        self._evidence[layer.name] = found.evidence
+        trace = self._traces[layer.name] / len(self._audit.train) if basis.trace is None else basis.trace
+        filled = replace(_filled(block, numbers, basis, found), trace_hessian=trace)
+        return self._with_widths(filled, layer, pairs, W, found)
 
     def _with_widths(
         self, block: DualityBlock, layer: DenseLayer, pairs: Pairs, W: Tensor, found: Decomposition
