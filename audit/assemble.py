@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit import __version__
+from audit.blocks.checks import Check
+from audit.blocks.gap import GapReport
 from audit.data.base import Data, Split
 from audit.layers import DenseLayer, PassedBy
 from audit.measure import Audit
@@ -18,17 +20,17 @@ from audit.model.parity import Parity
 from audit.report import (
     SCHEMA,
     DataReport,
-    GapReport,
     InputReport,
     LayerReport,
     ModelReport,
+    NetworkReport,
     ParityReport,
     PassedByReport,
     Report,
     SplitReport,
     Tool,
 )
-from audit.suite import Results, Tail
+from audit.suite import Results
 
 
 def assemble(
@@ -37,6 +39,7 @@ def assemble(
     parity: Parity | None,
     gap: GapReport,
     results: Results,
+    checks: list[Check],
     passed_by: Sequence[PassedBy],
     warnings: list[str],
     command: str,
@@ -52,8 +55,10 @@ def assemble(
         model=_model(audit, task, parity),
         data=_data(audit.data),
         gap=gap,
-        layers=[_layer(layer, results.tails[layer.name], len(audit.train)) for layer in audit.layers],
+        layers=[_layer(layer, results, len(audit.train)) for layer in audit.layers],
         passed_by=[PassedByReport(name=layer.name, op=layer.op, why=layer.why) for layer in passed_by],
+        network=NetworkReport(**{key: found.network for key, found in results.measurements.items()}),
+        checks=checks,
         warnings=warnings,
         findings=[],
         timings=timings,
@@ -130,7 +135,8 @@ def _split(split: Split, classes: tuple[str, ...] | None) -> SplitReport:
     return SplitReport(samples=len(split), total=split.total, class_counts=counts)
 
 
-def _layer(layer: DenseLayer, tail: Tail, samples: int) -> LayerReport:
+def _layer(layer: DenseLayer, results: Results, samples: int) -> LayerReport:
+    tail = results.tails[layer.name]
     return LayerReport(
         name=layer.name,
         op=layer.op,
@@ -145,4 +151,5 @@ def _layer(layer: DenseLayer, tail: Tail, samples: int) -> LayerReport:
         curvature=tail.curvature,
         tail="curved" if tail.curved else "piecewise-linear",
         samples=samples,
+        **{key: found.layers.get(layer.name) for key, found in results.measurements.items()},
     )

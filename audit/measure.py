@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from audit.capture import Capture
@@ -68,6 +69,16 @@ class Audit:
     test_outcome: Outcome
     settings: Settings
 
+    @property
+    def network_is_double(self) -> bool:
+        """Whether the audit runs in float64."""
+        return next(self.network.parameters()).dtype == torch.float64
+
+    def ready(self, x: Tensor) -> Tensor:
+        """Inputs in the network's precision, on its device."""
+        weight = next(self.network.parameters())
+        return x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype)
+
     def weight(self, layer: DenseLayer) -> Tensor:
         """W [out, in] of a layer, float64."""
         return layer.weight(self.network).double()
@@ -110,9 +121,17 @@ class Fold(Protocol):
 class Measure(Protocol):
     """One question and how it is answered."""
 
-    key: str  # the JSON key of its blocks: "flatness"
-    question: str
-    cards: tuple[Card, ...]
+    @property
+    def key(self) -> str:
+        """The JSON key of its blocks, such as "flatness"."""
+
+    @property
+    def question(self) -> str:
+        """What it answers, as a reader would ask it."""
+
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        """What each of its numbers is."""
 
     def start(self, audit: Audit) -> Fold:
         """Begins an audit."""

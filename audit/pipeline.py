@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from audit.assemble import assemble
+from audit.checks import run_checks
 from audit.data import fit, read_data, settle_task
 from audit.data.base import Data
 from audit.example import example_input
@@ -43,11 +44,13 @@ def run_audit(model_path: Path, data_path: Path, settings: Settings, command: st
         task, data = settle_task(data, _outputs(model, data), model.head, settings.task)
         audit, layers = set_table(model, data, task, settings)
     results = run_suite(audit, progress)
+    with progress.stage("checks", "Checking the numbers on this model"):
+        checks = run_checks(audit, results)
     with progress.stage("gap", "Measuring the gap"):
         gap = measure_gap(audit.train_outcome, audit.test_outcome, data.classes, settings.bootstrap, settings.seed)
     warning = chance_warning(audit.train_outcome, data.classes)
     warnings = [] if warning is None else [warning]
-    return assemble(audit, task, parity, gap, results, layers.passed_by, warnings, command, progress.timings)
+    return assemble(audit, task, parity, gap, results, checks, layers.passed_by, warnings, command, progress.timings)
 
 
 def trusted(model: Model, data: Data, settings: Settings) -> tuple[Model, Parity | None]:

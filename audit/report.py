@@ -7,18 +7,19 @@ beside it says why; NaN and Infinity never leave this room.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from audit.blocks.checks import Check
+from audit.blocks.duality import Carriers, DualityBlock
+from audit.blocks.fisher import LayerFisher, NetworkFisher
+from audit.blocks.flatness import LayerFlatness, NetworkFlatness
+from audit.blocks.gap import GapReport
+from audit.blocks.sensitivity import LayerSensitivity, NetworkSensitivity
 from audit.errors import UsageError
+from audit.fields import says
 
 SCHEMA = "gen-audit/1"
-Interval = tuple[float, float] | None
-
-
-def says(description: str, **default: Any) -> Any:
-    """A field with the sentence that the JSON Schema prints for it."""
-    return field(metadata={"description": description}, **default)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,49 +100,6 @@ class DataReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassGap:
-    """One class in the gap."""
-
-    name: str
-    train_samples: int
-    test_samples: int
-    train_error: float | None
-    test_error: float | None
-    train_loss: float | None
-    test_loss: float | None
-    loss_gap: float | None
-    loss_gap_ci95: Interval
-    skipped: str | None = says("why this class has no gap", default=None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GapReport:
-    """The observed generalization gap: test minus train. Intervals are 95 % bootstrap intervals over samples."""
-
-    train_loss: float
-    train_loss_ci95: Interval
-    test_loss: float
-    test_loss_ci95: Interval
-    loss_gap: float
-    loss_gap_ci95: Interval
-    train_error: float | None = says("share of wrong answers; null for regression")
-    train_error_ci95: Interval = says("a Wilson interval where no or every answer is wrong: a bootstrap is blind there")
-    test_error: float | None
-    test_error_ci95: Interval
-    error_gap: float | None
-    error_gap_ci95: Interval
-    train_accuracy: float | None
-    test_accuracy: float | None
-    train_rmse: float | None = says("root mean squared error over samples and outputs; regression only", default=None)
-    test_rmse: float | None = None
-    train_r2: float | None = says("share of variance explained, averaged over outputs; regression only", default=None)
-    test_r2: float | None = None
-    bootstrap: int = says("draws behind each interval", default=0)
-    per_class: list[ClassGap] = field(default_factory=list)
-    skipped: str | None = says("why some numbers above are null", default=None)
-
-
-@dataclass(frozen=True, kw_only=True)
 class LayerReport:
     """One dense layer."""
 
@@ -158,6 +116,20 @@ class LayerReport:
     curvature: str = says("exact; gauss-newton where the network allows no second derivative")
     tail: str = says("piecewise-linear or curved: the network after this layer, as seen on the samples")
     samples: int = says("train samples captured")
+    duality: DualityBlock | None = None
+    flatness: LayerFlatness | None = None
+    fisher: LayerFisher | None = None
+    sensitivity: LayerSensitivity | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkReport:
+    """What was measured of the network as a whole."""
+
+    duality: Carriers | None = None
+    flatness: NetworkFlatness | None = None
+    fisher: NetworkFisher | None = None
+    sensitivity: NetworkSensitivity | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +168,8 @@ class Report:
     gap: GapReport
     layers: list[LayerReport]
     passed_by: list[PassedByReport]
+    network: NetworkReport
+    checks: list[Check]
     warnings: list[str] = says("what a reader must know before any number")
     findings: list[Finding]
     timings: dict[str, float]

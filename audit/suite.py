@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from audit.measure import Audit, Measure, Measurement
+from audit.measures.fisher import Fisher
+from audit.measures.flatness import Flatness
+from audit.measures.sensitivity import Sensitivity
 from audit.progress import Progress
 
-MEASURES: tuple[Measure, ...] = ()
+MEASURES: tuple[Measure, ...] = (Flatness(), Fisher(), Sensitivity())
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from audit.report import GapReport, Interval, Report
+from audit.blocks.gap import GapReport
+from audit.fields import Interval
+from audit.report import Report
 
 if TYPE_CHECKING:
     from audit.layers import Layers

@@ -44,7 +44,7 @@ class Remainder:
     directions: int
     contribution: float
     sigma_g: float = says("root of the variance of the effective gradients outside the kept directions")
-    sigma_w: float
+    sigma_w: float = says("the same of the dual weights")
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Width:
 
     direction: int = says("its place in the order of sigma_g, from 1")
     lower: float | None = says("where the loss first doubles on the one side; the direction's sign is arbitrary")
-    upper: float | None
-    width: float | None
-    skipped: str | None = None
+    upper: float | None = says("and on the other")
+    width: float | None = says("F_n: from the one to the other")
+    skipped: str | None = says("why there is no width", default=None)
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ class SampleGap:
 
     index: int = says("position in the test split as stored")
     partner: int = says("position in the train split as stored")
-    label: str | None
-    prediction: str | None
-    partner_prediction: str | None
-    test_loss: float
-    partner_loss: float
-    gap: float
+    label: str | None = says("of both; null for regression")
+    prediction: str | None = says("for the test sample")
+    partner_prediction: str | None = says("for the train partner")
+    test_loss: float = says("loss of the test sample")
+    partner_loss: float = says("loss of the train partner")
+    gap: float = says("the first minus the second")
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class ClassShare:
     pairs: int
     unpaired: int
     contribution: float = says("sum of its pairs' gaps over the number of all pairs: the classes add up to the gap")
-    share: float | None
+    share: float | None = says("of the gap; null where the gap is not positive")
     mean_gap: float | None = says("mean over its own pairs")
 
 
@@ -116,7 +116,7 @@ class DualityBlock:
     unpaired: int = says("test samples without a train sample of their label")
     dropped: int = says("pairs whose train partner reaches the layer as the zero vector: no weight can act on it")
     space: str = says("where partners were looked for: input, or features (the layer's own input)")
-    partner_rule: str
+    partner_rule: str = says("which train sample is a test sample's partner")
     max_residual: float | None = says("max |l(w*, x) - l(w, x')|: the duality checked on this model")
     dual_residual: float | None = says("largest relative error of W* X = W X'; rounding, unless tokens depend")
     gap: float | None = says("mean of l(test) - l(its train partner): the sum below, by construction", default=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from audit.report import Interval, says
+from audit.fields import Interval, says
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from audit.gradient_gram import GradientSource, LogDeterminants, largest_eigenva
 from audit.loss import Loss, SquaredError
 from audit.measure import Audit, Card, Fold, Measurement
 from audit.record import Record
-from audit.report import Interval
+from audit.fields import Interval
 from audit.resample import Resampled, interval, resampled_means
 from audit.singular import largest_singular_value
 

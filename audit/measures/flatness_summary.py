@@ -11,7 +11,7 @@ from torch import Tensor
 
 from audit.blocks.flatness import LayerFlatness, NetworkFlatness
 from audit.measures.flatness_terms import Terms
-from audit.report import Interval
+from audit.fields import Interval
 from audit.settings import Settings
 
 Array = NDArray[np.float64]

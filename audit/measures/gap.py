@@ -14,8 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from audit.blocks.gap import ClassGap, GapReport
+from audit.fields import Interval
 from audit.outcome import Outcome
-from audit.report import ClassGap, GapReport, Interval
 from audit.resample import interval, resampled_means
 
 Array = NDArray[np.float64]

@@ -13,7 +13,7 @@ from audit.blocks.sensitivity import Bound, Histogram, LayerSensitivity, Network
 from audit.bounds import Bounds, LayerColumns, plain_bound, skip_form
 from audit.layers import DenseLayer
 from audit.measure import Measurement
-from audit.report import Interval
+from audit.fields import Interval
 from audit.resample import Resampled
 
 Array = NDArray[np.float64]

@@ -1,0 +1,50 @@
+"""What the report says about the observed gap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from audit.fields import Interval, says
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassGap:
+    """One class in the gap."""
+
+    name: str
+    train_samples: int
+    test_samples: int
+    train_error: float | None
+    test_error: float | None
+    train_loss: float | None
+    test_loss: float | None
+    loss_gap: float | None
+    loss_gap_ci95: Interval
+    skipped: str | None = says("why this class has no gap", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GapReport:
+    """The observed generalization gap: test minus train. Intervals are 95 % bootstrap intervals over samples."""
+
+    train_loss: float
+    train_loss_ci95: Interval
+    test_loss: float
+    test_loss_ci95: Interval
+    loss_gap: float
+    loss_gap_ci95: Interval
+    train_error: float | None = says("share of wrong answers; null for regression")
+    train_error_ci95: Interval = says("a Wilson interval where no or every answer is wrong: a bootstrap is blind there")
+    test_error: float | None
+    test_error_ci95: Interval
+    error_gap: float | None
+    error_gap_ci95: Interval
+    train_accuracy: float | None
+    test_accuracy: float | None
+    train_rmse: float | None = says("root mean squared error over samples and outputs; regression only", default=None)
+    test_rmse: float | None = None
+    train_r2: float | None = says("share of variance explained, averaged over outputs; regression only", default=None)
+    test_r2: float | None = None
+    bootstrap: int = says("draws behind each interval", default=0)
+    per_class: list[ClassGap] = field(default_factory=list)
+    skipped: str | None = says("why some numbers above are null", default=None)

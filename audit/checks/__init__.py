@@ -1,0 +1,26 @@
+"""Self-checks: run on the user's own model, on every audit, and printed whatever they say."""
+
+from __future__ import annotations
+
+from audit.blocks.checks import Check
+from audit.checks.assumptions import check_assumptions
+from audit.checks.curvature import check_curvature
+from audit.checks.repeats import check_determinism, check_single_precision
+from audit.checks.reports import check_reports
+from audit.checks.rescaling import check_rescaling
+from audit.measure import Audit
+from audit.suite import Results
+
+__all__ = ["run_checks"]
+
+
+def run_checks(audit: Audit, results: Results) -> list[Check]:
+    """Every check and assumption, in the order of the report."""
+    return [
+        *check_reports(results),
+        *check_rescaling(audit),
+        check_curvature(audit),
+        check_determinism(audit),
+        check_single_precision(audit),
+        *check_assumptions(audit, results),
+    ]

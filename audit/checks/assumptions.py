@@ -1,0 +1,85 @@
+"""What the papers take for granted, looked at on this model. An assumption that fails is no fault of the model."""
+
+from __future__ import annotations
+
+import math
+
+from audit.blocks.checks import Check, skipped
+from audit.blocks.fisher import NetworkFisher
+from audit.measure import Audit
+from audit.suite import Results
+
+CANCELLED = 0.1  # at a minimum the samples' pulls cancel; noise alone leaves 1/√n of a typical pull
+
+
+def check_assumptions(audit: Audit, results: Results) -> list[Check]:
+    """Interpolation, a vanishing gradient, a piecewise-linear tail, independent gradients."""
+    return [_interpolation(audit), _gradient(audit), _tails(results), _rank(results)]
+
+
+def _assumption(id: str, title: str, holds: bool, value: float, limit: float, words: str, affects: list[str]) -> Check:
+    return Check(
+        id=id,
+        kind="assumption",
+        title=title,
+        status="passed" if holds else "failed",
+        value=value,
+        tolerance=limit,
+        explanation=words,
+        affects=affects,
+    )
+
+
+def _interpolation(audit: Audit) -> Check:
+    title, affects = "The model fits its train data", ["fisher", "flatness", "sensitivity"]
+    if audit.train_outcome.wrong is None:
+        why = "Regression has no natural mark of a perfect fit; see the train loss."
+        return skipped("interpolation", title, why, affects, kind="assumption")
+    error = float(audit.train_outcome.wrong.mean())
+    words = "Share of train samples answered wrongly. The papers study models that fit (nearly) all of them."
+    return _assumption("interpolation", title, error <= 0.01, error, 0.01, words, affects)
+
+
+def _gradient(audit: Audit) -> Check:
+    """‖mean g_i‖ over √(mean ‖g_i‖²), g_i the gradient of sample i's loss in all dense weights."""
+    square_of_mean, mean_of_square = 0.0, 0.0
+    n = len(audit.train)
+    sums = {layer.name: audit.weight(layer) * 0 for layer in audit.layers}
+    for record in audit.train:
+        for name, layer in record.layers.items():
+            x, delta = layer.x.double(), layer.delta
+            sums[name] += delta.flatten(0, 1).T @ x.flatten(0, 1)
+            squares = (delta @ delta.mT) * (x @ x.mT)  # ‖Σ_t δ_t x_tᵀ‖² = Σ_{tt′} (δ_t·δ_t′)(x_t·x_t′)
+            mean_of_square += float(squares.sum()) / n
+    square_of_mean = sum(float((total / n).square().sum()) for total in sums.values())
+    ratio = math.sqrt(square_of_mean / mean_of_square) if mean_of_square > 0 else 0.0
+    words = (
+        "Length of the mean gradient in units of a typical sample's. Near a minimum the samples' pulls cancel; far "
+        "from one, curvature says little about the model that training would reach."
+    )
+    affects = ["flatness", "fisher", "duality"]
+    return _assumption(
+        "gradient-small", "The model is near a minimum", ratio <= CANCELLED, ratio, CANCELLED, words, affects
+    )
+
+
+def _tails(results: Results) -> Check:
+    curved = [name for name, tail in results.tails.items() if tail.curved]
+    named = f" Curved behind: {', '.join(curved)}." if curved else ""
+    words = (
+        "Layers behind which the network is curved. Their Hessian is exact all the same; but S(θ) is then no longer "
+        f"the trace of a Hessian.{named}"
+    )
+    title = "The network is piecewise linear behind each dense layer"
+    return _assumption("piecewise-linear", title, not curved, len(curved), 0, words, ["sensitivity"])
+
+
+def _rank(results: Results) -> Check:
+    title, affects = "The samples' gradients are linearly independent", ["fisher"]
+    measured = results.measurements.get("fisher")
+    network = None if measured is None else measured.network
+    if not isinstance(network, NetworkFisher) or network.subsets == 0:
+        return skipped("gram-full-rank", title, "There is no Fisher determinant here.", affects, kind="assumption")
+    singular = network.singular_subsets
+    words = f"Subsets, of {network.subsets}, whose determinant is zero; they are left out of γ̂."
+    return _assumption("gram-full-rank", title, singular == 0, singular, 0, words, affects)

@@ -1,0 +1,48 @@
+"""Does the same come out twice, and does it come out in single precision too?"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import torch
+
+from audit.blocks.checks import Check, worst
+from audit.checks.few import few_samples
+from audit.measure import Audit
+from audit.record import Record
+
+FEW = 256
+EVERYTHING = ["gap", "duality", "flatness", "fisher", "sensitivity"]
+
+
+def check_determinism(audit: Audit) -> Check:
+    """A second capture of the same samples must give the same bits."""
+    few = few_samples(audit)
+    first, second = (list(few.capture.full(few.train.x, few.train.y)) for _ in range(2))
+    different = sum(not _same_bits(a, b) for a, b in zip(first, second, strict=True))
+    words = "Chunks whose scores or Jacobians differ in any bit when the same samples are captured again."
+    return worst("determinism", "The same samples give the same numbers twice", different, 0, words, EVERYTHING)
+
+
+def check_single_precision(audit: Audit) -> Check:
+    """The mean loss in float32, as the model would run in production, against float64."""
+    few = few_samples(audit, most=FEW)
+    single = replace(few.capture, network=copy.deepcopy(few.network).float())
+    precise, rough = (
+        torch.cat([record.f for record in capture.forward(few.train.x, few.train.y)])
+        for capture in (few.capture, single)
+    )
+    scale = max(float(precise.abs().max()), 1e-300)
+    words = (
+        f"Largest difference of a score between float32 and float64 over {len(few.train)} samples, relative to the "
+        "largest score."
+    )
+    title = "Single and double precision agree"
+    value = float((precise - rough).abs().max()) / scale
+    return worst("single-precision", title, value, 1e-3, words, EVERYTHING)
+
+
+def _same_bits(a: Record, b: Record) -> bool:
+    layers = all(torch.equal(a.layers[name].J, b.layers[name].J) for name in a.layers)
+    return torch.equal(a.f, b.f) and layers

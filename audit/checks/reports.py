@@ -1,0 +1,62 @@
+"""Checks that the measures made on their way: read off their blocks."""
+
+from __future__ import annotations
+
+from audit.blocks.checks import Check, skipped, worst
+from audit.blocks.duality import DualityBlock
+from audit.blocks.sensitivity import NetworkSensitivity
+from audit.suite import Results
+
+CLOSES = 1e-9
+
+
+def check_reports(results: Results) -> list[Check]:
+    """Duality, decomposition and bounds."""
+    return [*_duality(results), _bounds(results)]
+
+
+def _duality(results: Results) -> list[Check]:
+    exact = ("duality-exact", "A test sample's input change equals its weight change")
+    closes = ("decomposition-closes", "The directions' contributions add up to the measured gap")
+    straight = ("basis-orthonormal", "The directions are orthogonal and of unit length")
+    measured = results.measurements.get("duality")
+    blocks: dict[str, DualityBlock] = {} if measured is None else dict(measured.layers)
+    kept = {name: block for name, block in blocks.items() if block.skipped is None and block.gap is not None}
+    if not kept:
+        why = "No layer has an activity–weight decomposition; the section on where the gap comes from says why."
+        return [skipped(*which, why, ["duality"]) for which in (exact, closes, straight)]
+    residual = max(block.max_residual or 0.0 for block in kept.values())
+    closing = max(_closing_error(block) for block in kept.values())
+    crooked = max(block.basis_orthonormality or 0.0 for block in kept.values())
+    layers = f"the {len(kept)} decomposed layers" if len(kept) > 1 else "the decomposed layer"
+    return [
+        worst(*exact, residual, 1e-9, f"Largest |l(w*, x) − l(w, x′)| over all pairs of {layers}.", ["duality"]),
+        worst(
+            *closes, closing, CLOSES, f"Largest relative distance of the sum from the gap, over {layers}.", ["duality"]
+        ),
+        worst(*straight, crooked, 1e-8, f"Largest entry of |EᵀE − 1| over {layers}.", ["duality"]),
+    ]
+
+
+def _closing_error(block: DualityBlock) -> float:
+    rest = block.remainder.contribution if block.remainder is not None else 0.0
+    total = sum(block.contribution) + rest + (block.mean_term or 0.0)
+    scale = sum(map(abs, block.contribution)) + abs(rest) + abs(block.mean_term or 0.0)
+    return abs(total - (block.gap or 0.0)) / max(scale, 1e-300)
+
+
+def _bounds(results: Results) -> Check:
+    which = ("bounds-hold", "Every bound of sensitivity and volume holds")
+    measured = results.measurements.get("sensitivity")
+    network = None if measured is None else measured.network
+    judged = (
+        [bound for bound in network.bounds if bound.holds is not None]
+        if isinstance(network, NetworkSensitivity)
+        else []
+    )
+    if not judged:
+        return skipped(*which, "No bound could be judged on this network; the bounds table says why.", ["sensitivity"])
+    broken = [bound.id for bound in judged if not bound.holds]
+    named = f" Broken: {', '.join(broken)}." if broken else ""
+    words = f"Bounds whose left side exceeds the right, of {len(judged)} that could be judged.{named}"
+    return worst(*which, len(broken), 0, words, ["sensitivity"])

@@ -1,0 +1,94 @@
+"""Are the invariant numbers invariant? The network is really rescaled, and measured again.
+
+Where the function between two dense layers is positively homogeneous, such as ReLU, multiplying what enters a hidden
+neuron by a > 0 and dividing what leaves it by a changes no answer of the network. κ and κ_τ must not move when all
+neurons of a layer share one a; ρ must not move even when each has its own.
+"""
+
+from __future__ import annotations
+
+import copy
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from audit.blocks.checks import Check, skipped, worst
+from audit.blocks.flatness import LayerFlatness
+from audit.checks.few import few_samples
+from audit.layers import DenseLayer
+from audit.measure import Audit
+from audit.measures.flatness import Flatness
+from audit.watch import scores
+
+TOLERANCE = 1e-6
+SAME_FUNCTION = 1e-9
+LAYER_WISE = ("kappa", "kappa_tau", "rho", "rho_sigma", "rho_columns", "rho_columns_sigma")
+NEURON_WISE = ("rho", "rho_sigma", "rho_columns", "rho_columns_sigma")
+ONE_LAYER = "The network has a single dense layer: there is nothing to rescale it against."
+NO_PAIR = (
+    "No two neighbouring dense layers can be rescaled without changing what the network answers: what lies between "
+    "them is not positively homogeneous, as ReLU is."
+)
+
+
+def check_rescaling(audit: Audit) -> list[Check]:
+    """One check with a common factor, one with a factor for each neuron."""
+    few = few_samples(audit)
+    tolerance = TOLERANCE if few.network_is_double else 1e-2
+    before: dict[str, LayerFlatness] | None = None
+    checks = []
+    for id, title, names, spread in (
+        ("rescaling-layers", "Rescaling whole layers moves no invariant number", LAYER_WISE, False),
+        ("rescaling-neurons", "Rescaling single neurons does not move ρ", NEURON_WISE, True),
+    ):
+        network = _rescaled_somewhere(few, spread)
+        if network is None:
+            why = NO_PAIR if len(few.layers) > 1 else ONE_LAYER
+            checks.append(skipped(id, title, why, ["flatness"]))
+            continue
+        before = before or _flatness(few)
+        moved = _largest_change(before, _flatness(few_samples(audit, network)), names)
+        words = f"Largest relative change of {', '.join(names)} over {len(few.train)} samples after a random rescaling."
+        checks.append(worst(id, title, moved, tolerance, words, ["flatness"]))
+    return checks
+
+
+def _rescaled_somewhere(few: Audit, spread: bool) -> nn.Module | None:
+    """A copy, rescaled between the first two neighbouring layers that allow it; None where no two do."""
+    f = scores(few.network, few.ready(few.train.x))
+    generator = torch.Generator().manual_seed(few.settings.seed)
+    for first, second in pairwise(few.layers):
+        if first.out_features != second.in_features or first.calls + second.calls > 2:
+            continue
+        draws = torch.rand(first.out_features if spread else 1, generator=generator, dtype=torch.float64)
+        network = _rescaled(few.network, first, second, 0.5 * 4**draws)  # factors from ½ to 2
+        if float((scores(network, few.ready(few.train.x)) - f).abs().max()) <= SAME_FUNCTION * float(f.abs().max() + 1):
+            return network
+    return None
+
+
+@torch.no_grad()
+def _rescaled(network: nn.Module, first: DenseLayer, second: DenseLayer, factors: Tensor) -> nn.Module:
+    network = copy.deepcopy(network)
+    into, out_of = network.get_submodule(first.module), network.get_submodule(second.module)
+    assert isinstance(into.weight, Tensor) and isinstance(out_of.weight, Tensor)
+    a = factors.to(into.weight).expand(first.out_features)
+    first.weight(network).mul_(a[:, None])
+    if isinstance(into.bias, Tensor):
+        into.bias.mul_(a)
+    second.weight(network).div_(a[None, :])
+    return network
+
+
+def _flatness(few: Audit) -> dict[str, LayerFlatness]:
+    fold = Flatness().start(few)
+    for record in few.train:
+        fold.see(record)
+    return dict(fold.finish().layers)
+
+
+def _largest_change(before: dict[str, LayerFlatness], after: dict[str, LayerFlatness], names: tuple[str, ...]) -> float:
+    pairs = [(getattr(before[layer], name), getattr(after[layer], name)) for layer in before for name in names]
+    changes = [abs(new - old) / max(abs(old), 1e-300) for old, new in pairs if old is not None and new is not None]
+    return max(changes, default=0.0)
