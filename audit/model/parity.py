@@ -87,8 +87,8 @@ def _first(x: Array) -> Array:
 
 
 def _others(x: Array) -> Array:
-    """Different samples of the same kind: each one's numbers in reverse, and the samples in reverse."""
-    return x.reshape(len(x), -1)[::-1, ::-1].reshape(x.shape)
+    """Different samples of the same kind: the samples, and the numbers of each, in reverse."""
+    return np.flip(x)
 
 
 def _double(model: Model) -> Callable[[Array], Answers]:
@@ -168,8 +168,8 @@ def _require(model: Model, differences: Answers, tolerance: float, scale: float,
     worst = float(differences[sample])
     raise ModelError(
         f"{model.path}: the converted network and {model.reference_name} disagree by {worst:.3g} at sample {sample} "
-        f"in batches of {size} ({worst / scale:.2g} of the largest output; up to {tolerance:.3g} is rounding), so no number "
-        "measured on it would be true of the file; export it again with another opset or exporter, and report this."
+        f"in batches of {size} ({worst / scale:.2g} of the largest output; up to {tolerance:.3g} is rounding), so no "
+        "number measured on it would be true of the file; export it again with another opset or exporter, and report this."
     )
 
 

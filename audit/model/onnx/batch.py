@@ -149,8 +149,8 @@ def _landing(old: list[int], axis: int, new: list[int], batch: int) -> int | Non
     """The axis of a reshaped tensor that the batch lands on: the one whose elements span those of `axis`.
 
     Several may, above all at batch size 1. The likeliest is one of the batch's own length, cut out of a merged axis
-    (batch x heads, tokens x batch); then one that starts where the batch does; the last axis, of features, comes last. A
-    wrong guess is found when the graph is run.
+    (batch x heads, tokens x batch); then one that starts where the batch does; the last axis, of features, comes last.
+    A wrong guess is found when the graph is run.
     """
     places = range(len(new))
     starts, ends = [prod(new[:place]) for place in places], [prod(new[: place + 1]) for place in places]

@@ -19,7 +19,7 @@ from audit.model.onnx.graph import (
     constants,
     fresh,
     infer_types,
-    prune,
+    skip_final_identities,
     to_array,
     uses,
 )
@@ -38,7 +38,7 @@ def rewrite_dense(model: ModelProto) -> tuple[str, ...]:
     finder = _Finder(model)
     parts = finder.with_biases([finder.look(node) for node in graph.node])
     layers = write_layers(graph, parts)
-    prune(graph)
+    skip_final_identities(graph)
     if all(entry.domain != DENSE_DOMAIN for entry in model.opset_import):
         model.opset_import.append(helper.make_opsetid(DENSE_DOMAIN, 1))
     merged += [layer.name for layer in layers if layer.absorbed_batchnorm]

@@ -20,6 +20,7 @@ from audit.model.onnx.graph import (
     reads,
     rename_reads,
     set_nodes,
+    sparse_to_array,
     to_array,
     with_graph,
 )
@@ -60,6 +61,8 @@ def _constant_value(node: NodeProto) -> Array | None:
     for name, value in attributes(node).items():
         if name == "value":
             return numpy_helper.to_array(value) if value.data_type != TensorProto.STRING else None
+        if name == "sparse_value":
+            return sparse_to_array(value)
         if name in ("value_int", "value_ints"):
             return np.asarray(value, dtype=np.int64)
         if name in ("value_float", "value_floats"):
@@ -165,7 +168,7 @@ def fold_constants(model: ModelProto) -> bool:
 
 
 def _foldable(node: NodeProto) -> bool:
-    quantised = "Quantize" in node.op_type or "Integer" in node.op_type
+    quantised = "quantize" in node.op_type.lower() or "Integer" in node.op_type
     return node.op_type not in RANDOM and not quantised and node.domain in ("", "ai.onnx", "ai.onnx.ml")
 
 

@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
 
 Array = NDArray[Any]
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -90,6 +99,14 @@ def to_array(tensor: TensorProto) -> Array:
     return array
 
 
+def sparse_to_array(sparse: SparseTensorProto) -> Array:
+    """A sparse constant with its zeros; its indices are positions in the flat array, or coordinates."""
+    values, indices = to_array(sparse.values), to_array(sparse.indices)
+    dense = np.zeros(tuple(sparse.dims), dtype=values.dtype)
+    dense.flat[indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), dense.shape)] = values
+    return dense
+
+
 def add_constant(graph: GraphProto, name: str, array: Array, origin: str = "") -> str:
     """A new initializer; `origin` is the parameter that it was made from, kept in its doc string for naming layers."""
     tensor = numpy_helper.from_array(array, name)
@@ -137,6 +154,14 @@ def bypass(graph: GraphProto, value: str, source: str) -> None:
     node = graph.node[position]
     node.output[list(node.output).index(value)] = ""
     graph.node.insert(position + 1, helper.make_node("Identity", [source], [value]))
+    prune(graph)
+
+
+def skip_final_identities(graph: GraphProto) -> None:
+    """Let the graph end in what its last Identity hands on."""
+    makers, end = producers(graph), graph.output[0]
+    while end.name in makers and makers[end.name].op_type == "Identity":
+        end.name = makers[end.name].input[0]
     prune(graph)
 
 

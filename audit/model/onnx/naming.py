@@ -40,8 +40,7 @@ def parameter_stem(name: str) -> str:
     """`fc1` for `fc1.weight`; empty for a name that an exporter made up."""
     if "_output_" in name or MADE_UP.fullmatch(name):
         return ""
-    stem = ENDINGS.sub("", name)
-    return "" if MADE_UP.fullmatch(stem) else _without_wrappers(stem)
+    return _without_wrappers(ENDINGS.sub("", name))
 
 
 def node_scope(node: NodeProto) -> str:

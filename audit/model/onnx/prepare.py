@@ -10,7 +10,7 @@ import onnx.inliner
 from onnx import GraphProto, ModelProto, helper
 
 from audit.errors import ModelError
-from audit.model.onnx.graph import attributes, constants, prune, set_nodes, walk
+from audit.model.onnx.graph import add_constant, attributes, constants, prune, sparse_to_array, walk
 from audit.model.onnx.linear import expand_linear_models
 
 REFUSED = (
@@ -59,11 +59,9 @@ def _keep_output(graph: GraphProto, output: str) -> None:
 
 
 def _unpack_sparse(graph: GraphProto) -> None:
-    """Sparse initializers become Constant nodes, which folding makes dense."""
-    nodes = [helper.make_node("Constant", [], [s.values.name], sparse_value=s) for s in graph.sparse_initializer]
-    if nodes:
-        del graph.sparse_initializer[:]
-        set_nodes(graph, [*nodes, *graph.node])
+    for sparse in graph.sparse_initializer:
+        add_constant(graph, sparse.values.name, sparse_to_array(sparse))
+    del graph.sparse_initializer[:]
 
 
 def _drop_default_inputs(graph: GraphProto) -> None:
