@@ -86,7 +86,9 @@ def read_config(path: Path) -> dict[str, Any]:
     """The settings named in a gen-audit.toml; its tables only group them, so `[data] scale = 1` sets `scale`."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be opened ({error.strerror}); name a settings file that exists.") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path}: cannot be read as TOML ({error}); correct or remove it.") from error
     flat: dict[str, Any] = {}
     for key, value in document.items():
