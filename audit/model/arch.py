@@ -30,8 +30,10 @@ def build(arch: str) -> nn.Module:
     try:
         network = found()
     except Exception as error:
-        problem = f"{type(error).__name__}: {first_line(error)}"
-        raise ModelError(f"--arch {arch}: calling {name}() failed ({problem}); it must build the network without arguments.") from error
+        raise ModelError(
+            f"--arch {arch}: calling {name}() failed ({type(error).__name__}: {first_line(error)}); "
+            "it must build the network without arguments."
+        ) from error
     if not isinstance(network, nn.Module):
         raise ModelError(f"--arch {arch}: {name}() returned {type(network).__name__}, not an nn.Module.")
     return network
@@ -49,12 +51,13 @@ def _imported(place: str, arch: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (place == error.name or place.startswith(f"{error.name}.")):
             raise UsageError(
-                f"--arch {arch}: there is no module {error.name!r}; run gen-audit from the folder that holds it, install it, "
-                "or write path/to/file.py:factory."
+                f"--arch {arch}: there is no module {error.name!r}; run gen-audit from the folder that holds it, "
+                "install it, or write path/to/file.py:factory."
             ) from error
-        raise ModelError(f"--arch {arch}: {place} imports {error.name!r}, which is not installed; install it.") from error
+        raise ModelError(f"--arch {arch}: {place} imports {error.name!r}, which is missing; install it.") from error
     except Exception as error:
-        raise ModelError(f"--arch {arch}: importing {place} failed ({type(error).__name__}: {first_line(error)}).") from error
+        problem = f"{type(error).__name__}: {first_line(error)}"
+        raise ModelError(f"--arch {arch}: importing {place} failed ({problem}); correct it first.") from error
 
 
 def _from_file(file: Path, arch: str) -> ModuleType:
@@ -75,6 +78,7 @@ def _attribute(module: ModuleType, name: str, arch: str) -> Any:
     for part in name.split("."):
         if not hasattr(found, part):
             known = sorted(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
-            raise UsageError(f"--arch {arch}: there is no {name!r} in it; it has {', '.join(known[:8]) or 'nothing to call'}.")
+            offer = ", ".join(known[:8]) or "nothing to call"
+            raise UsageError(f"--arch {arch}: there is no {name!r} in it; it has {offer}.")
         found = getattr(found, part)
     return found

@@ -49,8 +49,8 @@ def checked_archive(path: Path) -> io.BytesIO:
                 target.writestr(name, content)
     except Unsafe as danger:
         raise ModelError(
-            f"{path}: holds {danger}, which can run code when it is opened; export it again with torch.export.save and plain "
-            "tensors only, or pass --trust-pickle if you trust its origin."
+            f"{path}: holds {danger}, which can run code when it is opened; export it again with torch.export.save and "
+            "plain tensors only, or pass --trust-pickle if you trust its origin."
         ) from danger
     except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, OSError) as error:
         raise ModelError(f"{path}: is truncated or corrupt; export or copy it again.") from error

@@ -74,7 +74,8 @@ def _torch_file(path: Path, trusted: bool) -> Any:
             return torch.load(path, map_location="cpu", weights_only=False)
     except (ImportError, AttributeError) as error:
         raise ModelError(
-            f"{path}: its pickle needs Python code that is not here ({first_line(error)}); run gen-audit where it can be imported."
+            f"{path}: its pickle needs Python code that is not here ({first_line(error)}); run gen-audit where it "
+            "can be imported."
         ) from error
     except Exception as error:
         raise _broken(path, error) from error
@@ -86,8 +87,8 @@ def _broken(path: Path, error: Exception) -> ModelError:
 
 def _untrusted(path: Path) -> ModelError:
     return ModelError(
-        f"{path}: holds pickled Python objects{_objects_in(path)}, and unpickling runs code from the file; save its state_dict and pass "
-        "--arch, or export it to ONNX or .pt2, or pass --trust-pickle if you trust its origin."
+        f"{path}: holds pickled Python objects{_objects_in(path)}, and unpickling runs code from the file; save its "
+        "state_dict and pass --arch, or export it to ONNX or .pt2, or pass --trust-pickle if you trust its origin."
     )
 
 
@@ -97,7 +98,7 @@ def _objects_in(path: Path) -> str:
         names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     except Exception:
         return ""
-    return f" ({', '.join(names[:SHOWN])}{', …' if len(names) > SHOWN else ''})" if names else ""
+    return f" ({_few(names)})" if names else ""
 
 
 def _unwrapped(contents: Any, path: Path, notes: list[str]) -> nn.Module | dict[str, Tensor]:
@@ -113,8 +114,8 @@ def _unwrapped(contents: Any, path: Path, notes: list[str]) -> nn.Module | dict[
         if _is_state_dict(contents):
             return {str(key): value for key, value in contents.items() if isinstance(value, Tensor)}
     raise ModelError(
-        f"{path}: holds {_described(contents)}, not a state_dict (names and tensors of a network); save model.state_dict() and pass "
-        "--arch, or export the model to ONNX or .pt2."
+        f"{path}: holds {_described(contents)}, not a state_dict (names and tensors of a network); save "
+        "model.state_dict() and pass --arch, or export the model to ONNX or .pt2."
     )
 
 
@@ -128,16 +129,15 @@ def _described(contents: Any) -> str:
     if isinstance(contents, Tensor):
         return f"one tensor of shape {list(contents.shape)}"
     if isinstance(contents, Mapping):
-        keys = list(map(str, contents))
-        return f"a dictionary with {', '.join(map(repr, keys[:SHOWN]))}{', …' if len(keys) > SHOWN else ''}" if keys else "an empty dictionary"
+        return f"a dictionary with {_few([repr(key) for key in contents])}" if contents else "an empty dictionary"
     return f"an object of type {type(contents).__module__}.{type(contents).__qualname__}"
 
 
 def _network(weights: dict[str, Tensor], path: Path, arch: str | None, notes: list[str]) -> nn.Module:
     if arch is None:
         raise ModelError(
-            f"{path}: holds weights only ({len(weights)} tensors, such as {next(iter(weights))}); name the code that builds their "
-            "network with --arch package.module:factory or --arch path/to/file.py:factory."
+            f"{path}: holds weights only ({len(weights)} tensors, such as {next(iter(weights))}); name the code that "
+            "builds their network with --arch package.module:factory or --arch path/to/file.py:factory."
         )
     network = build(arch)
     kinds = {value.dtype for value in weights.values() if value.is_floating_point()}
@@ -164,15 +164,18 @@ def _without_prefix(weights: dict[str, Tensor], wanted: set[str], notes: list[st
 
 def _check_fit(weights: dict[str, Tensor], network: nn.Module, opening: str) -> None:
     wanted = network.state_dict()
-    missing = [name for name in wanted if name not in weights and not name.endswith("num_batches_tracked")]
+    there = {wanted[name].data_ptr() for name in weights if name in wanted}  # a tied weight may be stored once
+    absent = [name for name in wanted if name not in weights and not name.endswith("num_batches_tracked")]
+    missing = [name for name in absent if wanted[name].data_ptr() not in there]
     unexpected = [name for name in weights if name not in wanted]
     if missing or unexpected:
         parts = [
             f"{count} missing from the file ({_few(missing)})" if (count := len(missing)) else "",
             f"{count} unknown to the network ({_few(unexpected)})" if (count := len(unexpected)) else "",
         ]
-        raise ModelError(f"{opening}: of its weights, {' and '.join(filter(None, parts))}; pass the code that built this file.")
-    lazy = nn.parameter.UninitializedTensorMixin
+        which = " and ".join(filter(None, parts))
+        raise ModelError(f"{opening}: of its weights, {which}; pass the code that built this file.")
+    lazy = (nn.UninitializedParameter, nn.UninitializedBuffer)
     other = [
         f"{name} is {list(value.shape)} in the file and {list(wanted[name].shape)} in the network"
         for name, value in weights.items()

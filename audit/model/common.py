@@ -70,7 +70,9 @@ def head_note(head: str) -> str:
     return f"The final {head.replace('_', '-')} was taken off; the audit sees the scores beneath it."
 
 
-def reference_of(forward: Callable[[Tensor], Tensor], dtype: torch.dtype, batch: int | None, smallest: int = 1) -> Reference:
+def reference_of(
+    forward: Callable[[Tensor], Tensor], dtype: torch.dtype, batch: int | None, smallest: int = 1
+) -> Reference:
     """`forward` from arrays to arrays, fed in the batch size it insists on; rows are repeated to fill a batch up."""
 
     def run(x: np.ndarray) -> np.ndarray:
@@ -81,8 +83,8 @@ def reference_of(forward: Callable[[Tensor], Tensor], dtype: torch.dtype, batch:
             filled = np.concatenate([rows, np.repeat(rows[:1], size - len(rows), axis=0)])
             tensor = torch.from_numpy(np.ascontiguousarray(filled))
             with torch.no_grad(), quiet():
-                answer = forward(tensor.to(dtype))
-            answers.append(answer.detach().to("cpu", torch.promote_types(answer.dtype, torch.float32)).numpy()[: len(rows)])
+                answer = forward(tensor.to(dtype))[: len(rows)]
+            answers.append(answer.to("cpu", torch.promote_types(answer.dtype, torch.float32)).numpy())
         return np.concatenate(answers)
 
     return run

@@ -45,7 +45,8 @@ def _new_layer(draft: Draft, product: Product, constants: Constants) -> str:
     weight = constants.parameter(product.matrix, transposed=not product.rows_are_outputs)
     bias = None if product.bias is None else constants.parameter(product.bias, flat=True)
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    layer.weight, layer.bias = weight, bias
+    layer.weight = weight
+    layer.register_parameter("bias", bias)
     wish, display = constants.label(product.matrix, product.bias)
     path = draft.free_path(wish)
     draft.modules[path], draft.ops[path] = layer, product.op

@@ -1,6 +1,7 @@
 """Which format a model file has: by its content first, by its name only where the content does not say.
 
-A wrong suffix must never open a door: a pickle called `model.onnx` is still treated as a pickle. Nothing is unpickled here.
+A wrong suffix must never open a door: a pickle called `model.onnx` is still treated as a pickle. Nothing is unpickled
+here.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ def _zip_format(path: Path) -> str:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError, ValueError) as error:
-        raise ModelError(f"{path}: is truncated or corrupt (a ZIP archive that does not open); export or copy it again.") from error
+        raise ModelError(
+            f"{path}: is truncated or corrupt (a ZIP archive that does not open); export or copy it again."
+        ) from error
     inner = {name.partition("/")[2] for name in names} | set(names)
     if {"archive_format", "serialized_exported_program.json"} & inner:
         return "pt2"
@@ -99,7 +102,7 @@ def _by_name(path: Path, head: bytes) -> str:
     """For content without a signature: ONNX has none, and text is told by eye."""
     if (what := _text_kind(path, head)) is not None:
         raise ModelError(f"{path}: is {what}; {REMEDY}.")
-    looks_like_onnx = head[0] == 0x08 and 0 < head[1:2][0] < 0x20 if len(head) > 1 else False
+    looks_like_onnx = len(head) > 1 and head[0] == 0x08 and 0 < head[1] < 0x20  # field 1: the IR version
     if path.suffix == ".onnx" or looks_like_onnx:
         return "onnx"
     if path.suffix in PYTORCH_SUFFIXES:

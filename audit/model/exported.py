@@ -65,7 +65,8 @@ def _draft(program: ExportedProgram, path: Path) -> Draft:
             copies[node] = _copied(draft, node, copies, program.graph_module)
     inputs = [node.name for node in draft.graph.nodes if node.op == "placeholder"]
     if len(inputs) != 1:
-        raise ModelError(f"{path}: takes {len(inputs)} inputs ({', '.join(inputs)}); export a model that takes one tensor.")
+        names = ", ".join(inputs)
+        raise ModelError(f"{path}: takes {len(inputs)} inputs ({names}); export a model that takes one tensor.")
     draft.outputs = dict(_outputs(program, copies))
     return draft
 
@@ -98,7 +99,8 @@ def _block(node: Node, owner: fx.GraphModule) -> tuple[fx.GraphModule, list[Any]
     mode = str(node.target) in ("wrap_with_set_grad_enabled", "wrap_with_autocast")
     if node.op != "call_function" or not mode:
         return None
-    position = next(i for i, argument in enumerate(node.args) if isinstance(argument, Node) and argument.op == "get_attr")
+    bodies = [i for i, argument in enumerate(node.args) if isinstance(argument, Node) and argument.op == "get_attr"]
+    position = bodies[0]
     body = owner.get_submodule(str(node.args[position].target))  # type: ignore[union-attr]
     assert isinstance(body, fx.GraphModule)
     return body, list(node.args[position + 1 :])
@@ -112,7 +114,7 @@ def _outputs(program: ExportedProgram, copies: dict[Node, Any]) -> Iterator[tupl
     """Names and nodes of the tensors the program returns."""
     returned = next(iter(reversed(program.graph.nodes))).args[0]
     specs = program.graph_signature.output_specs
-    leaves = [node for node, spec in zip(returned, specs, strict=True) if spec.kind is OutputKind.USER_OUTPUT]  # type: ignore[arg-type]
+    leaves = [node for node, spec in zip(returned, specs, strict=True) if spec.kind is OutputKind.USER_OUTPUT]
     tree = pytree.tree_unflatten(list(range(len(leaves))), program.call_spec.out_spec)
     for name, position in named_outputs(tree).items():
         if isinstance(leaves[position], Node) and isinstance(copies[leaves[position]], Node):
@@ -131,7 +133,8 @@ def _tensors(program: ExportedProgram) -> dict[str, Tensor]:
         tensor = program.state_dict.get(spec.target, program.constants.get(spec.target))
         if not isinstance(tensor, Tensor):
             continue
-        key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), spec.kind, tensor.numel() or spec.target)
+        layout = (tensor.dtype, tuple(tensor.shape), tensor.stride())
+        key = (tensor.data_ptr() if tensor.numel() else spec.target, layout, spec.kind)
         if key not in seen:
             seen[key] = _plain(tensor, float_type, spec.kind is InputKind.PARAMETER)
         tensors[spec.target] = seen[key]

@@ -29,6 +29,13 @@ COPIES = (
 )
 
 
+BATCH_STATISTICS = (
+    aten._native_batch_norm_legit.default,
+    aten._native_batch_norm_legit.no_stats,
+    aten._native_batch_norm_legit_functional.default,
+)
+
+
 def attention(
     q: Tensor,
     k: Tensor,
@@ -56,7 +63,7 @@ def hard_sigmoid(x: Tensor) -> Tensor:
 
 
 def hard_swish(x: Tensor) -> Tensor:
-    """x · hard_sigmoid(x)."""
+    """The product x · hard_sigmoid(x)."""
     return x * hard_sigmoid(x)
 
 
@@ -83,8 +90,8 @@ def fused_attention(
     """aten::_native_multi_head_attention on (n, tokens, width), written with the layers it hides."""
     if mask is not None or query is not key or key is not value:
         return NotImplemented
-    q, k, v = F.linear(query, in_weight, in_bias).unflatten(-1, (3, heads, width // heads)).unbind(-3)
-    mixed = attention(*(each.transpose(1, 2) for each in (q, k, v))).transpose(1, 2).flatten(2)
+    q, k, v = torch.unflatten(F.linear(query, in_weight, in_bias), -1, (3, heads, width // heads)).unbind(-3)
+    mixed = attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2).flatten(2)
     return F.linear(mixed, out_weight, out_bias), query.new_empty(0)
 
 
@@ -140,14 +147,14 @@ DECOMPOSITIONS: dict[Any, Any] = {
 
 
 def tidy(draft: Draft, path: Path) -> None:
-    """Takes out assertions, copies and idle dropout, writes kernels as formulas, and refuses what was left in training."""
+    """Takes out assertions and copies, writes kernels as formulas, and refuses what was exported in training mode."""
     for node in draft.calls(*ASSERTIONS):
         draft.graph.erase_node(node)
     for node in draft.calls(*COPIES):
         if node.kwargs.get("memory_format") is None and len(node.args) == 1:
             draft.bypass(node, node.all_input_nodes[0])
     for node in draft.calls(aten.view.default, aten._unsafe_view.default):
-        node.target = aten.reshape.default  # a view relies on strides, and a formula may lay out its result differently
+        node.target = aten.reshape.default  # a view relies on strides, which a formula may lay out differently
     for node in draft.calls(*FORMULAS):
         draft.replace(node, FORMULAS[node.target], tuple(arguments(node).values()))
     _refuse_training(draft, path)
@@ -156,8 +163,8 @@ def tidy(draft: Draft, path: Path) -> None:
 
 def _refuse_training(draft: Draft, path: Path) -> None:
     dropout = [node for node in draft.calls(aten.dropout.default, aten.native_dropout.default) if node.args[2]]
-    norms = [node for node in draft.calls(aten.batch_norm.default, aten._native_batch_norm_legit.default) if node.args[5]]
-    norms += draft.calls(aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit.no_stats)
+    norms = [node for node in draft.calls(aten.batch_norm.default) if node.args[5]]
+    norms += draft.calls(*BATCH_STATISTICS)
     if dropout or norms:
         what = "dropout is on" if dropout else "BatchNorm uses the statistics of the batch"
         raise ModelError(f"{path}: was exported in training mode ({what}); call model.eval() and export it again.")
@@ -166,6 +173,6 @@ def _refuse_training(draft: Draft, path: Path) -> None:
 def _refuse_fused(draft: Draft, path: Path) -> None:
     if draft.calls(*DECOMPOSITIONS):
         raise ModelError(
-            f"{path}: was exported with the fused fast path of nn.TransformerEncoder, which hides its dense layers; export it "
-            "again after torch.backends.mha.set_fastpath_enabled(False)."
+            f"{path}: was exported with the fused fast path of nn.TransformerEncoder, which hides its dense layers; "
+            "export it again after torch.backends.mha.set_fastpath_enabled(False)."
         )

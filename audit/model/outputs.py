@@ -31,7 +31,7 @@ COPIES = (aten.clone.default, aten.to.dtype, aten._to_copy.default, aten.alias.d
 
 
 def named_outputs(returned: Any) -> dict[str, Any]:
-    """What a network returns, flattened: "output" for a lone tensor, else keys and positions such as "logits" or "0"."""
+    """What a network returns, flattened: "output" for a lone tensor, else its key or position: "logits", "0"."""
     names = {}
     for keys, value in pytree.tree_flatten_with_path(returned)[0]:
         parts = (getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))) for key in keys)
@@ -56,8 +56,8 @@ def choose_output(outputs: dict[str, Any], wish: str | None, path: Path) -> str:
     if len(scores) == 1:
         return scores[0]
     if not scores:
-        raise ModelError(f"{path}: returns no floating-point tensor ({_listed(outputs)}); audit a model that returns scores.")
-    raise ModelError(f"{path}: has several outputs that could be the scores ({_listed(outputs)}); name one with --output.")
+        raise ModelError(f"{path}: returns no float tensor ({_listed(outputs)}); audit a model that returns scores.")
+    raise ModelError(f"{path}: has several outputs that could be scores ({_listed(outputs)}); name one with --output.")
 
 
 def take_off_head(draft: Draft, name: str) -> str:

@@ -57,7 +57,7 @@ def _followed(argument: Any, kind: Node, place: Node) -> Any:
 def _name_float_type(node: Node) -> None:
     """zeros(3) makes floats of the default type: say so, for the type to be replaced."""
     value = node.meta.get("val")
-    if node.target in CREATORS and node.kwargs.get("dtype") is None and _is_float(value):
+    if node.target in CREATORS and node.kwargs.get("dtype") is None and value is not None and _is_float(value):
         node.kwargs = {**node.kwargs, "dtype": value.dtype}
 
 

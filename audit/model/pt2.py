@@ -52,7 +52,9 @@ def model_of(program: ExportedProgram, path: Path, form: str, wish: str | None, 
         ops=found.ops,
         names=found.names,
         notes=tuple(_notes(found, batch, rewritten, example.dtype)),
-        reference=reference_of(_forward(program, found.output), example.dtype, batch, _smallest_batch(program, example)),
+        reference=reference_of(
+            _forward(program, found.output), example.dtype, batch, smallest=_smallest_batch(program, example)
+        ),
         reference_name=reference_name,
     )
 
@@ -127,4 +129,5 @@ def _notes(found: Canonical, batch: int | None, rewritten: bool, dtype: torch.dt
     elif batch is not None:
         yield f"The file takes batches of {batch} samples only and is fed such batches."
     if dtype in (torch.float16, torch.bfloat16):
-        yield f"The file computes in {str(dtype).removeprefix('torch.')}; the audit computes with the same weights in float32 or wider."
+        half = str(dtype).removeprefix("torch.")
+        yield f"The file computes in {half}; the audit computes with the same weights in float32 or wider."

@@ -14,7 +14,7 @@ from torch import nn
 from audit.model.constants import Constants
 from audit.model.draft import Draft, Node, arguments, aten
 
-KINDS: dict[Any, tuple[type[nn.RNNBase], int, dict[str, str]]] = {
+KINDS: dict[Any, tuple[Any, int, dict[str, Any]]] = {
     aten.lstm.input: (nn.LSTM, 4, {}),
     aten.gru.input: (nn.GRU, 3, {}),
     aten.rnn_tanh.input: (nn.RNN, 1, {"nonlinearity": "tanh"}),
@@ -47,7 +47,7 @@ def _module(node: Node, given: dict[str, Any], constants: Constants) -> nn.RNNBa
     hidden, fed_back = weights[1].shape[0] // gates, weights[1].shape[1]
     if fed_back != hidden:
         more = {**more, "proj_size": fed_back}
-    module = kind(  # type: ignore[call-overload]
+    module = kind(
         weights[0].shape[1],
         hidden,
         given["num_layers"],

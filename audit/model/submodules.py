@@ -71,7 +71,8 @@ def _convolution(node: Node, given: Given, weights: dict[str, nn.Parameter]) -> 
     if given.get("transposed") or not 1 <= axes <= 3 or len(shape_of(given["input"])) != axes + 2:
         return None
     padding = given["padding"]
-    return CONVOLUTIONS[axes - 1](
+    kind: Any = CONVOLUTIONS[axes - 1]
+    module: nn.Module = kind(
         in_channels=weight.shape[1] * given["groups"],
         out_channels=weight.shape[0],
         kernel_size=tuple(weight.shape[2:]),
@@ -82,6 +83,7 @@ def _convolution(node: Node, given: Given, weights: dict[str, nn.Parameter]) -> 
         bias="bias" in weights,
         device="meta",
     )
+    return module
 
 
 def _per_axis(numbers: Any, axes: int) -> Any:
@@ -108,7 +110,8 @@ def _group_norm(node: Node, given: Given, weights: dict[str, nn.Parameter]) -> n
 
 
 def _embedding(node: Node, given: Given, weights: dict[str, nn.Parameter]) -> nn.Module | None:
-    return nn.Embedding(*weights["weight"].shape, device="meta")
+    count, width = weights["weight"].shape
+    return nn.Embedding(count, width, device="meta")
 
 
 BUILDERS: dict[Any, Callable[[Node, Given, dict[str, nn.Parameter]], nn.Module | None]] = {

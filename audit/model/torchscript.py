@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,13 +27,14 @@ def load(path: Path, settings: Settings) -> Model:
     _refuse_file_access(path)
     try:
         with quiet():
-            network = torch.jit.load(path, map_location="cpu").eval()
+            network = torch.jit.load(path, map_location="cpu").eval()  # type: ignore[no-untyped-call]
     except Exception as error:
-        raise ModelError(f"{path}: is truncated or corrupt TorchScript ({first_line(error)}); save or copy it again.") from error
+        raise _broken(path, error) from error
     check_weights({**network.state_dict(), **_embedded(network)}, path)
     arguments = [argument.name for argument in network.forward.schema.arguments[1:] if not argument.has_default_value()]
     if len(arguments) > 1:
-        raise ModelError(f"{path}: takes {len(arguments)} inputs ({', '.join(arguments)}); give a model that takes one tensor.")
+        names = ", ".join(arguments)
+        raise ModelError(f"{path}: takes {len(arguments)} inputs ({names}); give a model that takes one tensor.")
     return Model(
         network=network,
         path=path,
@@ -47,7 +49,7 @@ def converted(network: torch.jit.ScriptModule, example: Tensor) -> ExportedProgr
     """The script as an exported program, by torch's own converter."""
     from torch._export.converter import TS2EPConverter
 
-    return TS2EPConverter(network, (example,)).convert()  # type: ignore[no-untyped-call]
+    return TS2EPConverter(network, (example,)).convert()
 
 
 def _refuse_file_access(path: Path) -> None:
@@ -56,14 +58,18 @@ def _refuse_file_access(path: Path) -> None:
         reader = torch._C.PyTorchFileReader(str(path))
         code = [reader.get_record(name) for name in reader.get_all_records() if name.endswith(".py")]
     except Exception as error:
-        raise ModelError(f"{path}: is truncated or corrupt TorchScript ({first_line(error)}); save or copy it again.") from error
+        raise _broken(path, error) from error
     if any(TOUCHES_FILES.search(text) for text in code):
         raise ModelError(f"{path}: its code reads or writes files when it runs; audit the source model instead.")
 
 
+def _broken(path: Path, error: Exception) -> ModelError:
+    return ModelError(f"{path}: is truncated or corrupt TorchScript ({first_line(error)}); save or copy it again.")
+
+
 def _embedded(network: torch.jit.ScriptModule) -> dict[str, Tensor]:
     """Weights that torch.jit.freeze wrote into the graph as constants."""
-    graph = network.inlined_graph  # must outlive its nodes
+    graph: Any = network.inlined_graph  # must outlive its nodes
     return {
         node.output().debugName(): node.t("value")
         for node in graph.findAllNodes("prim::Constant")

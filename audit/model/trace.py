@@ -51,8 +51,11 @@ def accepts(model: Model, shape: tuple[int, ...]) -> bool:
     if declared is not None and None not in declared:
         return tuple(shape) == declared
     if declared is not None:
-        fits = len(shape) == len(declared) and all(want in (None, size) for want, size in zip(declared, shape, strict=True))
-        return fits and _runs(model.network, torch.zeros((model.input.batch or 2, *shape), dtype=model.input.dtype))
+        if len(shape) != len(declared) or any(
+            want not in (None, size) for want, size in zip(declared, shape, strict=True)
+        ):
+            return False
+        return _runs(model.network, torch.zeros((model.input.batch or 2, *shape), dtype=model.input.dtype))
     kinds = (float_type(model.network), torch.int64)
     return any(_runs(model.network, torch.zeros((2, *shape), dtype=kind)) for kind in kinds)
 
@@ -67,35 +70,29 @@ def _runs(network: nn.Module, x: Tensor) -> bool:
 
 
 def _fed(model: Model, example: Tensor) -> Tensor:
-    """A small batch in a type that the network takes: the float type of its weights, or whole numbers for an embedding."""
+    """A small batch in a type that the network takes: the float type of its weights, or integers for an embedding."""
     x = example if len(example) >= SAMPLES else example[:1].repeat(SAMPLES, *[1] * (example.dim() - 1))
     kinds = (float_type(model.network), torch.int64)
     for kind in kinds if example.is_floating_point() else (example.dtype, torch.int64, kinds[0]):
-        if bool((x.to(kind) == x.to(torch.float64)).all()) or kind.is_floating_point:
-            if _runs(model.network, x.to(kind)):
-                return x.to(kind)
-    _explain(model, x.to(kinds[0]) if example.is_floating_point() else x)
-    raise AssertionError("the network ran after all")
-
-
-def _explain(model: Model, x: Tensor) -> None:
-    try:
-        with torch.no_grad(), quiet():
-            model.network(x)
-    except Exception as error:
-        raise ModelError(
-            f"{model.path}: does not run on samples of shape {list(x.shape[1:])} ({first_line(error)}); check the shape of the "
-            "data, or --reshape and --dtype."
-        ) from error
+        exact = kind.is_floating_point or bool((x.to(kind) == x).all())
+        if exact and _runs(model.network, x.to(kind)):
+            return x.to(kind)
+    return x.to(kinds[0]) if example.is_floating_point() else x
 
 
 def _answers(model: Model, x: Tensor) -> dict[str, Any]:
-    with torch.no_grad(), quiet():
-        return named_outputs(model.network(x))
+    try:
+        with torch.no_grad(), quiet():
+            return named_outputs(model.network(x))
+    except Exception as error:  # a user's forward may raise anything
+        raise ModelError(
+            f"{model.path}: does not run on samples of shape {list(x.shape[1:])} ({first_line(error)}); check the "
+            "shape of the data, or --reshape and --dtype."
+        ) from error
 
 
 def _traced(model: Model, x: Tensor, output: str) -> Model:
-    """The first way to a graph that gives the module's own answers; for a plain module, at the last, the module itself."""
+    """The first way to a graph that gives the module's own answers; at the last, a plain module itself."""
     is_script = isinstance(model.network, torch.jit.ScriptModule)
     problem: Exception | None = None
     for way in (_converted, _recorded) if is_script else (_any_batch, _this_batch):
@@ -114,18 +111,22 @@ def _traced(model: Model, x: Tensor, output: str) -> Model:
         return _as_it_is(model, output, x, problem)
     reason = first_line(problem) if problem else "its answers could not be reproduced"
     raise ModelError(
-        f"{model.path}: this TorchScript cannot be turned into a differentiable graph ({reason}); audit the source model: "
-        "export it to ONNX or .pt2, or save its state_dict and pass --arch."
+        f"{model.path}: this TorchScript cannot be turned into a differentiable graph ({reason}); audit the source "
+        "model: export it to ONNX or .pt2, or save its state_dict and pass --arch."
     ) from problem
 
 
 def _any_batch(model: Model, x: Tensor, output: str) -> Model:
-    program = torch.export.export(copy.deepcopy(model.network), (x,), dynamic_shapes=({0: Dim.AUTO},), strict=False)
-    return model_of(program, model.path, model.format, output, "")
+    return _exported(model, x, output, ({0: Dim.AUTO},))
 
 
 def _this_batch(model: Model, x: Tensor, output: str) -> Model:
-    return model_of(torch.export.export(copy.deepcopy(model.network), (x,), strict=False), model.path, model.format, output, "")
+    return _exported(model, x, output, None)
+
+
+def _exported(model: Model, x: Tensor, output: str, shapes: tuple[dict[int, Any]] | None) -> Model:
+    program = torch.export.export(copy.deepcopy(model.network), (x,), dynamic_shapes=shapes, strict=False)
+    return model_of(program, model.path, model.format, output, "")
 
 
 def _converted(model: Model, x: Tensor, output: str) -> Model:
@@ -169,7 +170,9 @@ def _as_it_is(model: Model, output: str, x: Tensor, problem: Exception | None) -
     """The module itself, its dense layers being the nn.Linear modules in it."""
     network, head = picked(model.network, output, x)
     layers = [path for path, module in network.named_modules() if isinstance(module, nn.Linear)]
-    notes = [f"The network could not be exported as a graph ({first_line(problem)}); it runs as it is."] if problem else []
+    notes = (
+        [f"The network could not be exported as a graph ({first_line(problem)}); it runs as it is."] if problem else []
+    )
     return replace(
         model,
         network=network,

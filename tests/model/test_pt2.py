@@ -22,10 +22,10 @@ from audit.errors import ModelError
 from audit.model import load_model
 from audit.settings import Settings
 
-SLOW = ("encoder", "encoder_time_first")
+SLOW = {"tanh", "bias_free", "log_softmax", "attention_time_first", "cross_attention", "encoder_time_first"}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == SLOW[1] else n for n in CASES])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in CASES])
 def test_comes_back_as_itself(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     model = load_model(save_pt2(case.network(), case.inputs(), tmp_path / "m.pt2"), Settings())
@@ -100,7 +100,9 @@ def test_several_outputs_are_listed_and_picked_by_name_or_number(tmp_path: Path)
     torch.manual_seed(0)
     network, x = Several().eval(), torch.randn(4, 6)
     path = save_pt2(network, x, tmp_path / "m.pt2")
-    with pytest.raises(ModelError, match=r"several outputs that could be the scores \(logits .*aux .*label .*\); name one with --output"):
+    with pytest.raises(
+        ModelError, match=r"several outputs that could be scores \(logits .*aux .*label .*\); name one with --output"
+    ):
         load_model(path, Settings())
     with pytest.raises(ModelError, match=r"has no output 'scores'; its outputs are logits"):
         load_model(path, Settings(output="scores"))
@@ -177,7 +179,9 @@ class Bomb:
         return os.mkdir, (str(self.trace),)
 
 
-def rewritten(folder: Path, changes: dict[str, Callable[[bytes], bytes]], added: dict[str, bytes] | None = None) -> Path:
+def rewritten(
+    folder: Path, changes: dict[str, Callable[[bytes], bytes]], added: dict[str, bytes] | None = None
+) -> Path:
     """A sound archive with some of its members changed."""
     source, target = folder / "m.pt2", folder / "changed.pt2"
     if not source.exists():
@@ -233,7 +237,10 @@ def attacks(trace: Path) -> dict[str, tuple[dict[str, Callable[[bytes], bytes]],
     model, weights = "models/model.json", "data/weights/model_weights_config.json"
     constants = "data/constants/model_constants_config.json"
     evil = f"__import__('os').mkdir('{trace}')"
-    bomb, custom = pickled(Bomb(trace)), {"config": {"c": {"path_name": "opaque_obj_0", "is_param": False, "use_pickle": True, "tensor_meta": None}}}
+    bomb, custom = (
+        pickled(Bomb(trace)),
+        {"config": {"c": {"path_name": "opaque_obj_0", "is_param": False, "use_pickle": True, "tensor_meta": None}}},
+    )
     return {
         "sample inputs": ({"data/sample_inputs/model.pt": lambda _: bomb}, {}),
         "a pickled weight": ({weights: in_json(weight(use_pickle=True)), "data/weights/weight_0": lambda _: bomb}, {}),
@@ -253,7 +260,10 @@ def attacks(trace: Path) -> dict[str, tuple[dict[str, Callable[[bytes], bytes]],
 def test_no_member_of_the_archive_runs(way: str, tmp_path: Path) -> None:
     trace = tmp_path / "it_ran"
     path = rewritten(tmp_path, *attacks(trace)[way])
-    with pytest.raises(ModelError, match=r"changed.pt2: holds .*, which can run code when it is opened; export it again .* --trust-pickle"):
+    with pytest.raises(
+        ModelError,
+        match=r"changed.pt2: holds .*, which can run code when it is opened; export it again .* --trust-pickle",
+    ):
         load_model(path, Settings())
     assert not trace.exists()
 

@@ -180,7 +180,9 @@ class Case:
 
 
 def mlp(activation: Callable[[], nn.Module], *after: tuple[str, nn.Module], bias: bool = True) -> nn.Sequential:
-    return stack(("fc1", nn.Linear(6, 8, bias=bias)), ("act", activation()), ("fc2", nn.Linear(8, 3, bias=bias)), *after)
+    return stack(
+        ("fc1", nn.Linear(6, 8, bias=bias)), ("act", activation()), ("fc2", nn.Linear(8, 3, bias=bias)), *after
+    )
 
 
 TWO = ("fc1", "fc2")
@@ -249,7 +251,9 @@ def check_twin(model: Model, case: Case) -> None:
     assert scores.dtype == torch.float64
     torch.testing.assert_close(HEADS[model.head](scores), case.answers(x), rtol=0, atol=EXACT)
     assert model.reference is not None
-    torch.testing.assert_close(torch.from_numpy(model.reference(x.numpy())).double(), case.answers(x), rtol=0, atol=SINGLE)
+    torch.testing.assert_close(
+        torch.from_numpy(model.reference(x.numpy())).double(), case.answers(x), rtol=0, atol=SINGLE
+    )
     assert dense_names(model) == case.dense
     assert model.head == case.head
     assert model.input.shape == tuple(x.shape[1:])
