@@ -1,0 +1,155 @@
+"""What the report says about the data themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from audit.report import Interval, says
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A test sample that is also in train."""
+
+    train: int = says("position in the train split as stored")
+    test: int = says("position in the test split as stored")
+    same_label: bool
+
+
+@dataclass(frozen=True)
+class NearTwin:
+    """A test sample that is almost a train sample."""
+
+    train: int = says("position in the train split as stored")
+    test: int = says("position in the test split as stored")
+    same_label: bool
+    distance: float
+    ratio: float = says("distance to the nearest train sample over that to the tenth-nearest different one")
+
+
+@dataclass(frozen=True)
+class NearDuplicates:
+    """Test samples far closer to one train sample than chance would bring them."""
+
+    space: str | None = says("where distances are taken: input (as fed), or standardised input")
+    dimension: float | None = says("dimension that the samples locally fill; null where all distances are equal")
+    threshold: float | None = says("ratio below which a test sample is a near duplicate")
+    within_train: float | None = says(
+        "share of train samples with such a near twin within train: how common near twins are in these data anyway"
+    )
+    pairs: list[NearTwin] = says("the closest ones")
+    skipped: str | None = says("why near duplicates were not looked for", default=None)
+
+
+@dataclass(frozen=True)
+class Conflicts:
+    """Identical inputs with different labels."""
+
+    within_train: int = says("train samples whose input is in train again with another label")
+    across_splits: int = says("test samples whose input is in train with another label")
+    train: list[int] = says("positions of the first of those train samples")
+    test: list[int] = says("positions of the first of those test samples")
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A train sample whose label is probably wrong."""
+
+    index: int = says("position in the train split as stored")
+    label: str = says("the label it was given")
+    neighbours_label: str = says("the label that most of its neighbours have")
+    agreement: float = says("share of the neighbours that have that label")
+    own: float = says("share of the neighbours that have the given label")
+
+
+@dataclass(frozen=True)
+class SpaceTried:
+    """A space that neighbours were looked for in."""
+
+    name: str = says("input (as fed), standardised input, or features: what the last dense layer is fed")
+    agreement: float | None = says("share of test labels that their train neighbours do not outvote")
+
+
+@dataclass(frozen=True)
+class SuspectedMislabels:
+    """Train labels that disagree with their neighbours."""
+
+    count: int | None = says("labels that the rule calls suspect")
+    share: float | None = says("count over train samples")
+    expected_by_chance: float | None = says("what the same rule would flag if train labels were as right as test labels")
+    estimated_rate: float | None = says("estimated share of wrong train labels beyond those in test")
+    estimated_rate_ci95: Interval
+    space: str | None
+    spaces: list[SpaceTried]
+    neighbours: int
+    rule: str
+    suspects: list[Suspect] = says("the strongest first")
+    caveat: str | None = says("what the numbers above may miss", default=None)
+    skipped: str | None = says("why there is no list", default=None)
+
+
+@dataclass(frozen=True)
+class ClassBalance:
+    """How many samples of each class there are, as used."""
+
+    train: dict[str, int]
+    test: dict[str, int]
+    missing_in_train: list[str]
+    missing_in_test: list[str]
+    ratio: float | None = says("largest over smallest class of train, absent ones aside")
+    difference: float | None = says("half the sum of the differences of the classes' shares: 0 alike, 1 disjoint")
+    p_value: float | None = says("share of random re-divisions of all samples whose X² is at least as large")
+    differ: bool | None = says("p_value below 0.01: train and test have different proportions")
+    draws: int
+    skipped: str | None = says("why there is no balance", default=None)
+
+
+@dataclass(frozen=True)
+class GapWithout:
+    """The gap with the copied test samples left out."""
+
+    samples: int = says("test samples left")
+    loss_gap: float
+    loss_gap_ci95: Interval
+    error_gap: float | None
+    error_gap_ci95: Interval
+    loss_gap_shift: float = says("this loss gap minus the one with all test samples")
+    error_gap_shift: float | None
+    moved: bool = says("whether a gap without copies lies outside the 95 % interval of the gap with them")
+
+
+@dataclass(frozen=True)
+class Leak:
+    """How much of the test split is in train, and whether that voids the verdict."""
+
+    void: bool = says("true: the test split is no evidence about new data")
+    why: str
+    copies: int = says("test samples that are in train with the same label")
+    share: float = says("copies over test samples")
+    share_ci95: Interval
+    coincidences: int = says("copies that may be chance: other train rows share half of their values")
+    repeated_within_train: float = says("share of train samples with a same-label twin within train")
+    unexplained_share: float = says("copies that are no coincidence, over test samples")
+    unexplained_share_ci95: Interval
+    searched: float = says("share of the train samples on disk that were searched")
+    estimated_share: float = says("share over searched: what a search of all train samples would find, about")
+    without_copies: GapWithout | None
+    skipped: str | None = says("why without_copies is null", default=None)
+
+
+@dataclass(frozen=True)
+class Hygiene:
+    """Are the data themselves in order?"""
+
+    duplicates_across_splits: int = says("test samples whose input is in train")
+    duplicates_within_train: int = says("train samples that repeat an earlier one's input")
+    duplicates_within_test: int
+    near_duplicates: int | None = says("test samples that are almost, but not quite, a train sample")
+    conflicting_labels: int = says("samples whose input is in train with another label: conflicts, both kinds together")
+    duplicate_pairs: list[Twin] = says("the first of the duplicates across the splits")
+    near: NearDuplicates
+    conflicts: Conflicts
+    suspected_mislabels: SuspectedMislabels
+    class_balance: ClassBalance
+    leaked: Leak
+    skipped: str | None = None

@@ -1,0 +1,104 @@
+"""Train labels that disagree with their neighbours: leave-one-out votes, a rule, and the rate beyond chance.
+
+X = share of train labels that are outvoted by another; Y = the same for test samples among their train neighbours. If
+test labels are right and a share r of train labels is moved to any other of C classes, X = r (1 − Y/(C−1)) + (1 − r) Y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from audit.hygiene.neighbours import Electorate, Neighbourhood, Space, look_around
+from audit.resample import interval
+
+MAJORITY = 0.5  # share of the neighbours that agree on another label …
+REMNANT = 0.1  # … while at most this share has the given one
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A space, and how well the neighbours in it foretell the labels of test samples that are not in train."""
+
+    space: Space
+    around_test: Neighbourhood | None  # None: there is no such test sample
+    agreement: float | None  # share of labels that no other label outvotes; minus the squared error for regression
+
+
+@dataclass(frozen=True)
+class Votes:
+    """The neighbours' votes on the given labels."""
+
+    own: Tensor  # [q] share of the neighbours with the given label
+    top: Tensor  # [q] largest share of another label
+    label: Tensor  # [q] which one; of equal ones the first
+
+    @property
+    def outvoted(self) -> Tensor:
+        """Whether another label has more votes than the given one [q]."""
+        return self.top > self.own
+
+    @property
+    def suspect(self) -> Tensor:
+        """Whether the rule calls the label suspect [q]."""
+        return (self.top >= MAJORITY) & (self.own <= REMNANT)
+
+
+def judge(votes: Tensor, y: Tensor) -> Votes:
+    """Vote counts [q, C] on given labels [q]."""
+    shares = votes / votes.sum(1, keepdim=True).clamp(min=1)
+    own = shares.gather(1, y[:, None])[:, 0]
+    top, label = shares.scatter(1, y[:, None], -1.0).max(1)
+    return Votes(own, top, label)
+
+
+def try_spaces(spaces: Sequence[Space], fresh: Tensor, y: Tensor, voters: Electorate, classes: bool) -> list[Tried]:
+    """Each space with its votes on the fresh test samples (positions [q], labels y [q] or [q, C])."""
+    return [_try(space, fresh, y, voters, classes) for space in spaces]
+
+
+def best(tried: Sequence[Tried]) -> Tried:
+    """The space whose neighbours foretell best; of equally good ones the first."""
+    return max(tried, key=lambda one: -np.inf if one.agreement is None else one.agreement)
+
+
+def _try(space: Space, fresh: Tensor, y: Tensor, voters: Electorate, classes: bool) -> Tried:
+    if not len(fresh):
+        return Tried(space, None, None)
+    around = look_around(space, space.test[fresh], voters)
+    if classes:
+        return Tried(space, around, float((~judge(around.votes, y).outvoted).double().mean()))
+    error = (around.votes / around.voters[:, None] - y).square().sum(1).mean()
+    return Tried(space, around, -float(error))
+
+
+def leave_one_out(space: Space, y: Tensor, voters: Electorate, place: Tensor) -> Votes:
+    """Votes of the others on every train label; y [n], place [n] of each sample among the voters."""
+    everyone = torch.arange(len(voters.rows), device=y.device)
+    around = look_around(space, space.train[voters.rows], voters, everyone)
+    votes = around.votes[place]
+    votes[torch.arange(len(y), device=y.device), y] -= 1  # its own ballot
+    return judge(votes, y)
+
+
+def wrong_rate(
+    outvoted: float, n: int, outvoted_test: float, m: int, classes: int, draws: int, seed: int
+) -> tuple[float | None, tuple[float, float] | None]:
+    """r with its 95 % interval; None where the vote foretells nothing, so that the equation cannot be solved.
+
+    A resampled share of n yes-or-no values is binomial, so the bootstrap needs no resampling.
+    """
+    rng = np.random.default_rng(seed)
+    X, Y = (rng.binomial(size, share, draws) / size for share, size in ((outvoted, n), (outvoted_test, m)))
+    value = float(_solve(np.array([outvoted]), np.array([outvoted_test]), classes)[0])
+    return (value, interval(_solve(X, Y, classes))) if np.isfinite(value) else (None, None)
+
+
+def _solve(X: np.ndarray, Y: np.ndarray, C: int) -> np.ndarray:
+    """R = (X − Y) / (1 − Y C/(C−1)), no less than 0 and no more than 1; NaN where the vote is no better than guessing."""
+    room = 1 - Y * C / (C - 1)
+    return np.where(room > 0, np.clip((X - Y) / np.where(room > 0, room, 1.0), 0.0, 1.0), np.nan)

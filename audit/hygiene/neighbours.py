@@ -1,0 +1,138 @@
+"""The nearest train samples of a sample, and what they say about its label: exact, in blocks, one matrix product each.
+
+The neighbours of a sample are its 10 nearest train samples and all others that are no farther than the tenth, so that
+equal distances are never broken by chance or order. Equal inputs are searched once, with their number as weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from audit.partners import BLOCK_NUMBERS, ROUNDING
+
+NEIGHBOURS = 10  # k
+
+
+@dataclass(frozen=True)
+class Space:
+    """Samples as points, in the numbers they came in; shifted and scaled, feature by feature, when they are compared."""
+
+    name: str  # "input", "standardised input" or "features"
+    train: Tensor  # [n, D]
+    test: Tensor  # [m, D]
+    shift: Tensor  # [D] float64: distances do not change by it, their rounding does
+    scale: Tensor  # [D] float64
+
+    @classmethod
+    def of(cls, name: str, train: Tensor, test: Tensor, standardise: bool = False) -> Space:
+        """A space centred on train; a feature that never varies in train keeps its own unit."""
+        train, test = train.flatten(1), test.flatten(1)
+        mean = train.mean(0, dtype=torch.float64)
+        scale = torch.ones_like(mean)
+        if standardise:
+            deviation = torch.cat([part.double().std(0, correction=0) for part in train.split(_width(len(train)), 1)])
+            constant = deviation <= ROUNDING * mean.abs()
+            scale = torch.where(constant, scale, 1 / deviation.where(~constant, scale))
+        return cls(name, train, test, mean, scale)
+
+
+@dataclass(frozen=True)
+class Electorate:
+    """The different train inputs, and what the samples behind each of them vote for."""
+
+    rows: Tensor  # [u] position in train of the first sample with this input
+    weight: Tensor  # [u] how many samples have it
+    ballots: Tensor  # [u, C] how many of them have each label; for regression, the sum of their targets
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """What was found around q points."""
+
+    votes: Tensor  # [q, C] ballots of all neighbours
+    voters: Tensor  # [q] how many neighbours
+    nearest: Tensor  # [q, k] positions in train of the nearest different inputs, nearest first
+    distance: Tensor  # [q, k] their exact distances
+
+
+def gather_votes(x_id: Tensor, ballots: Tensor) -> tuple[Electorate, Tensor]:
+    """Train samples with equal inputs put together; also each sample's place among the different inputs [n]."""
+    place = torch.unique(x_id, return_inverse=True)[1]
+    u = int(place.max()) + 1
+    weight = torch.zeros(u, dtype=torch.float64, device=place.device).index_add_(0, place, ballots.new_ones(len(place)))
+    joined = ballots.new_zeros(u, ballots.shape[1]).index_add_(0, place, ballots)
+    first = place.new_full((u,), len(place)).scatter_reduce(0, place, torch.arange(len(place), device=place.device), "amin")
+    return Electorate(first, weight, joined), place
+
+
+def look_around(space: Space, points: Tensor, voters: Electorate, own: Tensor | None = None) -> Neighbourhood:
+    """The neighbours of each point [q, D]; `own` [q]: its own place among the voters, whose weight is one less there.
+
+    The votes still hold the point's own ballot then: whoever asks takes it out.
+    """
+    k = min(NEIGHBOURS, len(voters.rows) - (own is not None))
+    base = space.train[voters.rows]
+    parts = [
+        _look(space, points[part], base, voters, None if own is None else own[part], k)
+        for part in _blocks(len(points), len(base))
+    ]
+    return Neighbourhood(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def _look(
+    space: Space, points: Tensor, base: Tensor, voters: Electorate, own: Tensor | None, k: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    squared, error = _squared_distances(space, points, base)
+    weight = voters.weight.expand(len(points), -1)
+    if own is not None:
+        squared.scatter_(1, own[:, None], -torch.inf)  # always the first, however close others are
+    values, index = squared.topk(k + (own is not None), dim=1, largest=False)
+    reached = weight.gather(1, index).cumsum(1) - (own is not None) >= NEIGHBOURS
+    last = torch.where(reached.any(1), reached.int().argmax(1), values.shape[1] - 1)
+    radius = values.gather(1, last[:, None])
+    counted = (squared <= radius + error[:, None]).to(torch.float64)
+    index = index[:, int(own is not None) :]
+    distance = _exact_distances(space, points, base, index)
+    order = distance.argsort(1, stable=True)
+    nearest = voters.rows[index.gather(1, order)]
+    return counted @ voters.ballots, counted @ voters.weight - (own is not None), nearest, distance.gather(1, order)
+
+
+def _squared_distances(space: Space, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """‖a − b‖² [q, u] as a matrix product, and twice the largest rounding error of each row [q]."""
+    a_norm, b_norm = a.new_zeros(len(a), dtype=torch.float64), b.new_zeros(len(b), dtype=torch.float64)
+    squared = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
+    for columns in _blocks(a.shape[1], len(b)):
+        p, q = _scaled(space, a, columns), _scaled(space, b, columns)
+        a_norm += p.square().sum(1)
+        b_norm += q.square().sum(1)
+        squared.addmm_(p, q.T, alpha=-2)
+    squared += a_norm[:, None]
+    squared += b_norm[None, :]
+    return squared, 4 * (a.shape[1] + 4) * ROUNDING * (a_norm + b_norm.max())
+
+
+def _exact_distances(space: Space, a: Tensor, b: Tensor, index: Tensor) -> Tensor:
+    """‖a_i − b_index[i,j]‖ [q, k], from differences: nothing cancels."""
+    squared = [
+        ((a[part, None].double() - b[index[part]].double()) * space.scale).square().sum(2)
+        for part in _blocks(len(a), index.shape[1] * a.shape[1])
+    ]
+    return torch.cat(squared).sqrt()
+
+
+def _scaled(space: Space, x: Tensor, columns: slice) -> Tensor:
+    return (x[:, columns].double() - space.shift[columns]) * space.scale[columns]
+
+
+def _width(rows: int) -> int:
+    return max(1, BLOCK_NUMBERS // max(1, rows))
+
+
+def _blocks(count: int, width: int) -> Iterator[slice]:
+    """Slices of `count` rows of `width` numbers that fit into one block."""
+    return (slice(start, start + _width(width)) for start in range(0, count, _width(width)))

@@ -1,0 +1,147 @@
+"""Which samples are the same, number for number: rows by hash, twins across the splits, and twins by coincidence.
+
+A row is hashed to 128 bits, so that memory stays flat for large samples; two different rows of a million share a hash
+with probability 1e-27. −0.0 equals 0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.generic]
+Ids = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+HALVES = 8  # random halves of the features that a coincidence is looked for in
+PAIRS = 50  # pairs that the report lists
+
+
+def row_ids(*parts: Array) -> list[Ids]:
+    """A number for every row of every part, equal exactly where the rows are equal; counted in order of appearance."""
+    seen: dict[bytes, int] = {}
+    dtype = np.result_type(*parts)
+    return [_ids(part.reshape(len(part), -1), dtype, seen) for part in parts]
+
+
+def _ids(rows: Array, dtype: np.dtype[np.generic], seen: dict[bytes, int]) -> Ids:
+    hashes = (blake2b(_canonical(row, dtype), digest_size=16).digest() for row in rows)
+    return np.fromiter((seen.setdefault(key, len(seen)) for key in hashes), np.int64, len(rows))
+
+
+def _canonical(row: Array, dtype: np.dtype[np.generic]) -> bytes:
+    return (row.astype(dtype) + dtype.type(0)).tobytes()  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Twins:
+    """Equal inputs within and across two splits. All arrays hold positions in the samples as used."""
+
+    train_x: Ids  # [n] number of the input
+    train_y: Ids  # [n] number of the label
+    test_x: Ids  # [m]
+    test_y: Ids
+
+    @classmethod
+    def of(cls, train: tuple[Array, Array], test: tuple[Array, Array]) -> Twins:
+        """From x [n, ...] and y [n] or [n, k] of both splits."""
+        x, x_test = row_ids(train[0], test[0])
+        y, y_test = row_ids(train[1], test[1])
+        return cls(x, y, x_test, y_test)
+
+    @cached_property
+    def distinct_train(self) -> Ids:
+        """Position of the first of each different train input, in order."""
+        return np.sort(np.unique(self.train_x, return_index=True)[1])
+
+    @cached_property
+    def across(self) -> Flags:
+        """Test samples whose input is in train [m]."""
+        return np.isin(self.test_x, self.train_x)
+
+    @cached_property
+    def across_same_label(self) -> Flags:
+        """Test samples whose input is in train with the same label [m]."""
+        return np.isin(_joint(self.test_x, self.test_y), _joint(self.train_x, self.train_y))
+
+    @cached_property
+    def conflicts_across(self) -> Flags:
+        """Test samples whose input is in train with another label [m]."""
+        labels = _labels_per_input(self.train_x, self.train_y)
+        return self.across & (np.array([labels.get(x, 0) for x in self.test_x]) > self.across_same_label)
+
+    @cached_property
+    def conflicts_in_train(self) -> Flags:
+        """Train samples whose input is in train again with another label [n]."""
+        labels = _labels_per_input(self.train_x, self.train_y)
+        return np.array([labels[x] > 1 for x in self.train_x], dtype=bool)
+
+    @cached_property
+    def repeated_in_train(self) -> Flags:
+        """Train samples that have a twin with the same label in train [n]: how often twins are natural here."""
+        _, inverse, counts = np.unique(_joint(self.train_x, self.train_y), return_inverse=True, return_counts=True)
+        return np.asarray(counts[inverse.reshape(-1)] > 1)
+
+    def same_samples(self) -> bool:
+        """Whether the two splits hold the very same samples, in whatever order."""
+        train, test = (np.sort(_joint(x, y)) for x, y in ((self.train_x, self.train_y), (self.test_x, self.test_y)))
+        return np.array_equal(train, test)
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """(train, test) positions of the first `PAIRS` twins; a twin with the same label before one with another."""
+        by_both = _first(_joint(self.train_x, self.train_y))
+        by_input = _first(self.train_x)
+        tests = np.flatnonzero(self.across)[:PAIRS]
+        keys = _joint(self.test_x, self.test_y)[tests]
+        return [
+            (by_both.get(key, by_input[x]), test)
+            for key, x, test in zip(keys.tolist(), self.test_x[tests].tolist(), tests.tolist(), strict=True)
+        ]
+
+
+def repeats(ids: Ids) -> int:
+    """How many samples repeat an earlier one."""
+    return len(ids) - len(np.unique(ids))
+
+
+def coincidental(x: Array, ids: Ids, wanted: Ids, seed: int) -> Flags:
+    """Whether a twin of each wanted input may be mere chance [len(wanted)]; x [n, ...] and ids [n] of train.
+
+    Values that repeat by chance repeat in parts, too: of 10 yes-or-no features, far more rows share 5 than all 10. A
+    copy is equal as a whole and resembles nothing else. So a twin is taken for chance where, in any of 8 random halves
+    of the features that vary, another, different train row is equal to it; and always where only one feature varies.
+    """
+    rows = x.reshape(len(x), -1)
+    varying = np.flatnonzero((rows != rows[:1]).any(0))
+    if len(varying) < 2:
+        return np.ones(len(wanted), dtype=bool)
+    distinct = np.sort(np.unique(ids, return_index=True)[1])
+    rng = np.random.default_rng([seed, len(varying)])
+    chance = np.zeros(int(ids.max()) + 1, dtype=bool)
+    for _ in range(HALVES):
+        half = np.sort(rng.choice(varying, len(varying) // 2, replace=False))
+        parts = row_ids(rows[distinct][:, half])[0]
+        chance[ids[distinct]] |= np.bincount(parts)[parts] > 1
+    return np.asarray(chance[wanted])
+
+
+def _joint(x: Ids, y: Ids) -> Ids:
+    """One number for an input with its label."""
+    return x * (1 << 31) + y
+
+
+def _first(keys: Ids) -> dict[int, int]:
+    values, positions = np.unique(keys, return_index=True)
+    return dict(zip(values.tolist(), positions.tolist(), strict=True))
+
+
+def _labels_per_input(x: Ids, y: Ids) -> dict[int, int]:
+    """How many different labels each input has."""
+    inputs: Iterable[int] = np.unique(_joint(x, y)) >> 31
+    values, counts = np.unique(np.fromiter(inputs, np.int64), return_counts=True)
+    return dict(zip(values.tolist(), counts.tolist(), strict=True))
