@@ -169,7 +169,7 @@ def _require(model: Model, differences: Answers, tolerance: float, scale: float,
     raise ModelError(
         f"{model.path}: the converted network and {model.reference_name} disagree by {worst:.3g} at sample {sample} "
         f"in batches of {size} ({worst / scale:.2g} of the largest output; up to {tolerance:.3g} is rounding), so no "
-        "number measured on it would be true of the file; export it again with another opset or exporter, and report this."
+        "number measured on it would be true of the file; export it again with another opset or exporter and report it."
     )
 
 

@@ -30,7 +30,13 @@ BIAS_SHAPES = [None, (), (1,), (3,), (1, 3), (1, 1)]
     left=st.booleans(),
 )
 def test_gemm_in_all_variants(
-    turned_weight: bool, turned_input: bool, alpha: float, beta: float, bias: tuple[int, ...] | None, moving_bias: bool, left: bool
+    turned_weight: bool,
+    turned_input: bool,
+    alpha: float,
+    beta: float,
+    bias: tuple[int, ...] | None,
+    moving_bias: bool,
+    left: bool,
 ) -> None:
     """Y = α A' B' + β C, the weight as A or as B; the samples are brought into rows around it."""
     w = weights(3, 4) if turned_weight != left else weights(4, 3)
@@ -48,7 +54,7 @@ def test_gemm_in_all_variants(
     constants = {"w": w, "c": np.full(shape, 0.7, dtype=np.float32), "one": np.array([1])}
     with tempfile.TemporaryDirectory() as folder:
         model = agrees(loaded(graph(nodes, constants), Path(folder)))
-    assert list(dense(model).values())[0][:2] == (4, 3)
+    assert next(iter(dense(model).values()))[:2] == (4, 3)
     assert set(model.ops.values()) == {"gemm"}
     weight = next(m.weight for m in model.network.modules() if isinstance(m, torch.nn.Linear))
     plain = w if w.shape == (3, 4) else w.T
@@ -67,7 +73,11 @@ def test_batch_sized_addend_stays_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", [True, False])
 def test_matmul_takes_the_added_vector(tmp_path: Path, bias: tuple[int, ...], first: bool) -> None:
     product, vector = ("p", "b") if first else ("b", "p")
-    nodes = [node("MatMul", ["x", "w"], ["p"]), node("Add", [product, vector], ["z"]), node("ReduceMean", ["z"], ["y"], axes=[1], keepdims=0)]
+    nodes = [
+        node("MatMul", ["x", "w"], ["p"]),
+        node("Add", [product, vector], ["z"]),
+        node("ReduceMean", ["z"], ["y"], axes=[1], keepdims=0),
+    ]
     model = loaded(graph(nodes, {"w": weights(4, 3), "b": np.full(bias, 0.3, np.float32)}, shape=("n", 5, 4)), tmp_path)
     assert dense(agrees(model)) == {"dense_1": (4, 3, True)}
     assert set(model.ops.values()) == {"matmul"}
@@ -87,7 +97,10 @@ def test_product_that_is_read_twice_keeps_its_vector_apart(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("shape", [("n", 4, 6), ("n", 2, 4, 6)])
 def test_weight_on_the_left(tmp_path: Path, shape: tuple[str | int, ...]) -> None:
-    nodes = [node("MatMul", ["w", "x"], ["p"]), node("ReduceMax", ["p"], ["y"], axes=list(range(2, len(shape))), keepdims=0)]
+    nodes = [
+        node("MatMul", ["w", "x"], ["p"]),
+        node("ReduceMax", ["p"], ["y"], axes=list(range(2, len(shape))), keepdims=0),
+    ]
     model = loaded(graph(nodes, {"w": weights(3, 4)}, shape=shape), tmp_path)
     assert dense(agrees(model)) == {"dense_1": (4, 3, False)}
 
@@ -112,7 +125,11 @@ def test_leading_axes_of_one_are_dropped(tmp_path: Path) -> None:
 def test_einsum_that_is_a_product(
     tmp_path: Path, equation: str, x: tuple[int | str, ...], w: tuple[int, ...], size: tuple[int, int]
 ) -> None:
-    nodes = [node("Einsum", ["x", "w"], ["e"], equation=equation), node("Flatten", ["e"], ["f"]), node("Gemm", ["f", "v"], ["y"])]
+    nodes = [
+        node("Einsum", ["x", "w"], ["e"], equation=equation),
+        node("Flatten", ["e"], ["f"]),
+        node("Gemm", ["f", "v"], ["y"]),
+    ]
     rows = int(np.prod(_out_sizes(equation, x, w)[1:]))
     model = loaded(graph(nodes, {"w": weights(*w), "v": weights(rows, 2)}, shape=x), tmp_path)
     assert next(iter(dense(agrees(model)).values())) == (*size, False)
@@ -125,7 +142,9 @@ def _out_sizes(equation: str, x: tuple[int | str, ...], w: tuple[int, ...]) -> l
     return [size if isinstance(size, int) else 1 for size in (sizes[axis] for axis in out)]
 
 
-@pytest.mark.parametrize("equation", ["bi,bo->bio", "ij,jk->ki", "bi,io", "bii,io->bo", "bi,ij,jo->bo", "bij,io->bjo", "bi,i->b"])
+@pytest.mark.parametrize(
+    "equation", ["bi,bo->bio", "ij,jk->ki", "bi,io", "bii,io->bo", "bi,ij,jo->bo", "bij,io->bjo", "bi,i->b"]
+)
 def test_einsum_that_is_something_else(equation: str) -> None:
     assert plain_product(equation, 1) is None
 
@@ -138,13 +157,23 @@ def test_onnxruntimes_fused_product(tmp_path: Path, options: dict[str, float]) -
 
 
 def test_onnxruntimes_fused_gemm(tmp_path: Path) -> None:
-    fused = node("FusedGemm", ["x", "w", "b"], ["y"], domain="com.microsoft", activation="LeakyRelu", activation_alpha=0.2)
+    fused = node(
+        "FusedGemm", ["x", "w", "b"], ["y"], domain="com.microsoft", activation="LeakyRelu", activation_alpha=0.2
+    )
     model = agrees(loaded(graph([fused], {"w": weights(4, 3), "b": weights(3)}), tmp_path))
     assert dense(model) == {"dense_1": (4, 3, True)}
 
 
 def test_linear_regressor(tmp_path: Path) -> None:
-    regressor = node("LinearRegressor", ["x"], ["y"], domain=ML, coefficients=[1.0, 2, 3, 4, 5, 6, 7, 8], intercepts=[0.5, -1], targets=2)
+    regressor = node(
+        "LinearRegressor",
+        ["x"],
+        ["y"],
+        domain=ML,
+        coefficients=[1.0, 2, 3, 4, 5, 6, 7, 8],
+        intercepts=[0.5, -1],
+        targets=2,
+    )
     model = agrees(loaded(graph([regressor], {}), tmp_path))
     assert dense(model) == {"linear_regressor": (4, 2, True)}
     assert model.ops == {"linear_regressor": "linear_regressor"}
@@ -237,7 +266,10 @@ def test_folded_transpose_keeps_the_parameters_name(tmp_path: Path) -> None:
 
 
 def test_two_layers_never_share_a_name(tmp_path: Path) -> None:
-    nodes = [node("MatMul", ["x", "onnx::MatMul_1"], ["p"], name="/fc/MatMul"), node("MatMul", ["p", "onnx::MatMul_2"], ["y"], name="/fc/MatMul_1")]
+    nodes = [
+        node("MatMul", ["x", "onnx::MatMul_1"], ["p"], name="/fc/MatMul"),
+        node("MatMul", ["p", "onnx::MatMul_2"], ["y"], name="/fc/MatMul_1"),
+    ]
     model = loaded(graph(nodes, {"onnx::MatMul_1": weights(4, 3), "onnx::MatMul_2": weights(3, 3)}), tmp_path)
     assert list(dense(model)) == ["fc", "fc_2"]
 
@@ -246,4 +278,6 @@ def test_merged_batchnorm_is_said(tmp_path: Path) -> None:
     gemm = node("Gemm", ["x", "fc1.weight"], ["y"])
     gemm.metadata_props.add(key="pkg.onnxscript.rewriter.rule_name", value="FuseBatchNormIntoGemm")
     model = loaded(graph([gemm], {"fc1.weight": weights(4, 3)}), tmp_path)
-    assert model.notes == ("The exporter has merged a BatchNorm into fc1: the weights audited there are not the ones that were trained.",)
+    assert model.notes == (
+        "The exporter has merged a BatchNorm into fc1: the weights audited there are not the ones that were trained.",
+    )

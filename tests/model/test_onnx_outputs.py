@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -44,31 +45,42 @@ def log_softmax_by_hand(opset: int) -> list[NodeProto]:
     return [*total, node("Sub", ["z", "l"], ["y"])]
 
 
-HEADS_BY_HAND = {
+def exp_plus_one(negation: NodeProto) -> list[NodeProto]:
+    return [negation, node("Exp", ["g"], ["e"]), node("Add", ["one", "e"], ["a"])]
+
+
+SOFTMAX = node("Softmax", ["z"], ["p"], axis=1)
+HEADS_BY_HAND: dict[str, tuple[str, Callable[[int], list[NodeProto]]]] = {
     "softmax": ("softmax", lambda opset: [node("Softmax", ["z"], ["y"], axis=1)]),
     "softmax by default": ("softmax", lambda opset: [node("Softmax", ["z"], ["y"])]),
     "exp / sum": ("softmax", softmax_by_hand),
     "exp / sum, shifted": ("softmax", shifted_softmax),
     "log-softmax": ("log_softmax", lambda opset: [node("LogSoftmax", ["z"], ["y"], axis=-1 if opset > 9 else 1)]),
-    "log of softmax": ("log_softmax", lambda opset: [node("Softmax", ["z"], ["p"], axis=1), node("Log", ["p"], ["y"])]),
-    "x - log sum exp": ("log_softmax", lambda opset: [reduced("ReduceLogSumExp", "z", "l", opset), node("Sub", ["z", "l"], ["y"])]),
+    "log of softmax": ("log_softmax", lambda opset: [SOFTMAX, node("Log", ["p"], ["y"])]),
+    "x - log sum exp": (
+        "log_softmax",
+        lambda opset: [reduced("ReduceLogSumExp", "z", "l", opset), node("Sub", ["z", "l"], ["y"])],
+    ),
     "x - log of sum": ("log_softmax", log_softmax_by_hand),
-    "exp of log-softmax": ("softmax", lambda opset: [node("LogSoftmax", ["z"], ["l"], axis=1), node("Exp", ["l"], ["y"])]),
+    "exp of log-softmax": (
+        "softmax",
+        lambda opset: [node("LogSoftmax", ["z"], ["l"], axis=1), node("Exp", ["l"], ["y"])],
+    ),
     "sigmoid": ("sigmoid", lambda opset: [node("Sigmoid", ["z"], ["y"])]),
     "softmax, then identity and cast": (
         "softmax",
-        lambda opset: [node("Softmax", ["z"], ["p"], axis=1), node("Identity", ["p"], ["i"]), node("Cast", ["i"], ["y"], to=1)],
+        lambda opset: [SOFTMAX, node("Identity", ["p"], ["i"]), node("Cast", ["i"], ["y"], to=1)],
     ),
-    "softmax, then L1": ("softmax", lambda opset: [node("Softmax", ["z"], ["p"], axis=1), node("Normalizer", ["p"], ["y"], domain=ML, norm="L1")]),
+    "softmax, then L1": ("softmax", lambda opset: [SOFTMAX, node("Normalizer", ["p"], ["y"], domain=ML, norm="L1")]),
     "1 / (1 + exp(-x))": (
         "sigmoid",
-        lambda opset: [node("Neg", ["z"], ["g"]), node("Exp", ["g"], ["e"]), node("Add", ["one", "e"], ["a"]), node("Div", ["one", "a"], ["y"])],
+        lambda opset: [*exp_plus_one(node("Neg", ["z"], ["g"])), node("Div", ["one", "a"], ["y"])],
     ),
     "reciprocal": (
         "sigmoid",
-        lambda opset: [node("Mul", ["z", "minus"], ["g"]), node("Exp", ["g"], ["e"]), node("Add", ["e", "one"], ["a"]), node("Reciprocal", ["a"], ["y"])],
+        lambda opset: [*exp_plus_one(node("Mul", ["z", "minus"], ["g"])), node("Reciprocal", ["a"], ["y"])],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("opset", [9, 13, 18])
@@ -78,20 +90,32 @@ def test_heads_are_taken_off(tmp_path: Path, form: str, opset: int) -> None:
     nodes, constants = scores()
     model = agrees(loaded(graph([*nodes, *tail(opset)], constants, opset=opset), tmp_path))
     assert model.head == head
-    assert [m for m in model.network.graph.nodes if m.op == "call_module"][-1].target == "fc"  # nothing after the scores
-    assert model.notes == (f"The output 'y' ends in a {head.replace('_', '-')}; the audit is of the scores beneath it.",)
+    assert [m for m in model.network.graph.nodes if m.op == "call_module"][
+        -1
+    ].target == "fc"  # nothing after the scores
+    assert model.notes == (
+        f"The output 'y' ends in a {head.replace('_', '-')}; the audit is of the scores beneath it.",
+    )
 
 
 def test_two_columns_of_one_sigmoid(tmp_path: Path) -> None:
     nodes, constants = scores(1)
-    nodes += [node("Sigmoid", ["z"], ["p"]), node("Sub", ["one", "p"], ["q"]), node("Concat", ["q", "p"], ["y"], axis=1)]
+    nodes += [
+        node("Sigmoid", ["z"], ["p"]),
+        node("Sub", ["one", "p"], ["q"]),
+        node("Concat", ["q", "p"], ["y"], axis=1),
+    ]
     model = agrees(loaded(graph(nodes, constants), tmp_path))
     assert model.head == "sigmoid_pair" and dense(model) == {"fc": (4, 1, True)}
 
 
 def test_two_columns_in_the_other_order_are_no_pair(tmp_path: Path) -> None:
     nodes, constants = scores(1)
-    nodes += [node("Sigmoid", ["z"], ["p"]), node("Sub", ["one", "p"], ["q"]), node("Concat", ["p", "q"], ["y"], axis=1)]
+    nodes += [
+        node("Sigmoid", ["z"], ["p"]),
+        node("Sub", ["one", "p"], ["q"]),
+        node("Concat", ["p", "q"], ["y"], axis=1),
+    ]
     model = agrees(loaded(graph(nodes, constants), tmp_path))
     assert model.head == "softmax" and "logarithm" in model.notes[0]
 
@@ -99,7 +123,11 @@ def test_two_columns_in_the_other_order_are_no_pair(tmp_path: Path) -> None:
 @pytest.mark.parametrize("opset", [9, 13])
 def test_softmax_before_reshaping(tmp_path: Path, opset: int) -> None:
     """SqueezeNet's end: a map of 1x1, softmax over the channels, then flat."""
-    nodes = [node("Conv", ["x", "c.weight"], ["c"]), node("GlobalAveragePool", ["c"], ["g"]), node("Softmax", ["g"], ["s"], axis=1)]
+    nodes = [
+        node("Conv", ["x", "c.weight"], ["c"]),
+        node("GlobalAveragePool", ["c"], ["g"]),
+        node("Softmax", ["g"], ["s"], axis=1),
+    ]
     nodes += [node("Flatten", ["s"], ["y"])]
     model = agrees(loaded(graph(nodes, {"c.weight": weights(3, 2, 3, 3)}, shape=("n", 2, 5, 5), opset=opset), tmp_path))
     assert model.head == "softmax"
@@ -115,9 +143,13 @@ def test_softmax_over_the_batch_is_not_taken_off(tmp_path: Path) -> None:
 
 def test_attention_keeps_its_softmax(tmp_path: Path) -> None:
     nodes = [
-        node("Transpose", ["x"], ["t"], perm=[0, 2, 1]), node("MatMul", ["x", "t"], ["a"]), node("Softmax", ["a"], ["s"], axis=-1),
-        node("MatMul", ["s", "x"], ["v"]), node("ReduceMean", ["v"], ["m"], axes=[1], keepdims=0), node("Gemm", ["m", "w"], ["y"]),
-    ]  # fmt: skip
+        node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        node("MatMul", ["x", "t"], ["a"]),
+        node("Softmax", ["a"], ["s"], axis=-1),
+        node("MatMul", ["s", "x"], ["v"]),
+        node("ReduceMean", ["v"], ["m"], axes=[1], keepdims=0),
+        node("Gemm", ["m", "w"], ["y"]),
+    ]
     model = agrees(loaded(graph(nodes, {"w": weights(4, 3)}, shape=("n", 5, 4)), tmp_path))
     assert model.head == "none" and model.notes == ()
 
@@ -128,7 +160,8 @@ def test_probabilities_that_no_head_explains_become_their_logarithm(tmp_path: Pa
     model = agrees(loaded(graph(nodes, constants), tmp_path))
     assert model.head == "softmax"
     assert model.notes == (
-        "The output 'y' holds probabilities that no known final layer explains; the audit is of their logarithm, whose softmax they are.",
+        "The output 'y' holds probabilities that no known final layer explains; the audit is of their logarithm, "
+        "whose softmax they are.",
     )
 
 
@@ -157,7 +190,8 @@ def test_linear_classifiers(
     if rows is not None:
         w, b = (np.stack([-w[1], w[1]]), np.stack([-b[1], b[1]])) if rows == "mirrored" else (w[1:], b[1:])
     classifier = node(
-        "LinearClassifier", ["x"], ["label", "scores"], domain=ML, name="model", coefficients=w.ravel().tolist(), intercepts=b.tolist(),
+        "LinearClassifier", ["x"], ["label", "scores"], domain=ML, name="model",
+        coefficients=w.ravel().tolist(), intercepts=b.tolist(),
         classlabels_ints=list(range(5, 5 + labels)), post_transform=transform, multi_class=0,
     )  # fmt: skip
     outputs = [value("label", ("n",), TensorProto.INT64), "scores"]
@@ -170,7 +204,11 @@ def test_linear_classifiers(
 def test_zipmap_is_read_in_the_order_of_its_labels(tmp_path: Path, as_text: bool) -> None:
     nodes, constants = scores()
     labels = {"classlabels_strings": ["c", "a", "b"]} if as_text else {"classlabels_int64s": [9, 1, 5]}
-    nodes += [node("Softmax", ["z"], ["p"], axis=1), node("ZipMap", ["p"], ["y"], domain=ML, **labels), node("ArgMax", ["p"], ["label"], axis=1)]
+    nodes += [
+        node("Softmax", ["z"], ["p"], axis=1),
+        node("ZipMap", ["p"], ["y"], domain=ML, **labels),
+        node("ArgMax", ["p"], ["label"], axis=1),
+    ]
     model = graph(nodes, constants)
     model.graph.output[0].ClearField("type")
     entry = model.graph.output[0].type.sequence_type.elem_type.map_type
@@ -193,7 +231,10 @@ def test_several_scores_are_listed(tmp_path: Path) -> None:
     model = graph(two_scores(), scores()[1], outputs=[value("a", ("n", 3)), value("b", ("n", 3))])
     with pytest.raises(ModelError) as caught:
         loaded(model, tmp_path)
-    assert "several outputs could be the scores: 'a' (float [n, 3]), 'b' (float [n, 3]); choose one with --output NAME." in str(caught.value)
+    assert (
+        "several outputs could be the scores: 'a' (float [n, 3]), 'b' (float [n, 3]); choose one with --output NAME."
+        in str(caught.value)
+    )
     chosen = agrees(loaded(model, tmp_path, Settings(output="a")))
     assert chosen.output == "a"
 
@@ -207,13 +248,17 @@ def test_output_that_does_not_exist(tmp_path: Path) -> None:
 def test_the_flat_output_is_the_scores(tmp_path: Path) -> None:
     nodes = [node("MatMul", ["x", "w"], ["hidden"]), node("ReduceMean", ["hidden"], ["y"], axes=[1], keepdims=0)]
     outputs = [value("hidden", ("n", 5, 3)), value("y", ("n", 3))]
-    assert agrees(loaded(graph(nodes, {"w": weights(4, 3)}, shape=("n", 5, 4), outputs=outputs), tmp_path)).output == "y"
+    assert (
+        agrees(loaded(graph(nodes, {"w": weights(4, 3)}, shape=("n", 5, 4), outputs=outputs), tmp_path)).output == "y"
+    )
 
 
 def test_labels_alone_are_refused(tmp_path: Path) -> None:
     nodes, constants = scores()
-    model = graph([*nodes, node("ArgMax", ["z"], ["y"], axis=1)], constants, outputs=[value("y", None, TensorProto.INT64)])
-    with pytest.raises(ModelError, match="no output holds scores .*export the model with its logits or probabilities"):
+    model = graph(
+        [*nodes, node("ArgMax", ["z"], ["y"], axis=1)], constants, outputs=[value("y", None, TensorProto.INT64)]
+    )
+    with pytest.raises(ModelError, match=r"no output holds scores .*export the model with its logits or probabilities"):
         loaded(model, tmp_path)
     with pytest.raises(ModelError, match="the output 'y' holds no scores"):
         loaded(model, tmp_path, Settings(output="y"))
@@ -228,7 +273,11 @@ def test_one_row_per_token_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("op", ["Squeeze", "Flatten", "Unsqueeze"])
 def test_one_number_per_sample_in_any_shape(tmp_path: Path, op: str) -> None:
     nodes, constants = scores(1)
-    last = {"Squeeze": node("Squeeze", ["z", "axis"], ["y"]), "Flatten": node("Flatten", ["z"], ["y"]), "Unsqueeze": node("Unsqueeze", ["z", "axis"], ["y"])}[op]
+    last = {
+        "Squeeze": node("Squeeze", ["z", "axis"], ["y"]),
+        "Flatten": node("Flatten", ["z"], ["y"]),
+        "Unsqueeze": node("Unsqueeze", ["z", "axis"], ["y"]),
+    }[op]
     model = agrees(loaded(graph([*nodes, last], constants), tmp_path))
     assert model.network(torch.from_numpy(samples(model))).shape == (6, 1)
 
@@ -239,10 +288,14 @@ def test_several_inputs(tmp_path: Path) -> None:
     model = graph(nodes, {"w": weights(4, 3)}, inputs=inputs)
     with pytest.raises(ModelError) as caught:
         loaded(model, tmp_path)
-    assert "needs 2 inputs at once, 'x' (float [n, 4]), 'shift' (float [n, 4]), and only one can be fed" in str(caught.value)
+    assert "needs 2 inputs at once, 'x' (float [n, 4]), 'shift' (float [n, 4]), and only one can be fed" in str(
+        caught.value
+    )
     with pytest.raises(ModelError, match="there is no input 'image'; --input can be one of 'x'"):
         loaded(model, tmp_path, Settings(input="image"))
-    with_default = graph(nodes, {"w": weights(4, 3), "shift": weights(1, 4)}, inputs=[value("shift", (1, 4)), value("x", ("n", 4))])
+    with_default = graph(
+        nodes, {"w": weights(4, 3), "shift": weights(1, 4)}, inputs=[value("shift", (1, 4)), value("x", ("n", 4))]
+    )
     assert agrees(loaded(with_default, tmp_path)).input.name == "x"
 
 
@@ -255,7 +308,9 @@ def test_several_inputs(tmp_path: Path) -> None:
     ],
 )
 def test_inputs_that_no_data_fits(tmp_path: Path, shape: tuple[str | int, ...], element: int, words: str) -> None:
-    model = graph([node("Identity", ["x"], ["i"]), node("Cast", ["i"], ["y"], to=1)], {}, inputs=[value("x", shape, element)])
+    model = graph(
+        [node("Identity", ["x"], ["i"]), node("Cast", ["i"], ["y"], to=1)], {}, inputs=[value("x", shape, element)]
+    )
     with pytest.raises(ModelError, match=words):
         loaded(model, tmp_path)
 

@@ -51,7 +51,9 @@ def test_local_functions_are_inlined(tmp_path: Path) -> None:
     body = [node("MatMul", ["a", "b"], ["c"]), node("Tanh", ["c"], ["d"])]
     opsets = [helper.make_opsetid("", 17)]
     function = helper.make_function("local", "Layer", ["a", "b"], ["d"], body, opsets)
-    model = graph([node("Layer", ["x", "fc.weight"], ["y"], domain="local")], {"fc.weight": weights(4, 3)}, functions=[function])
+    model = graph(
+        [node("Layer", ["x", "fc.weight"], ["y"], domain="local")], {"fc.weight": weights(4, 3)}, functions=[function]
+    )
     model.opset_import.append(helper.make_opsetid("local", 1))
     assert operators(prepared(model)) == ["MatMul", "Tanh"]
     assert dense(agrees(loaded(model, tmp_path))) == {"fc": (4, 3, False)}
@@ -95,15 +97,25 @@ def test_scalars_stay_scalars() -> None:
 
 
 def test_random_numbers_are_not_frozen(tmp_path: Path) -> None:
-    nodes = [node("RandomNormal", [], ["r"], shape=[1, 4]), node("Add", ["x", "r"], ["a"]), node("MatMul", ["a", "w"], ["y"])]
+    nodes = [
+        node("RandomNormal", [], ["r"], shape=[1, 4]),
+        node("Add", ["x", "r"], ["a"]),
+        node("MatMul", ["a", "w"], ["y"]),
+    ]
     assert "RandomNormal" in operators(prepared(graph(nodes, {"w": weights(4, 3)})))
 
 
 def test_huge_constants_are_left_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folding, "LARGEST", 100)
     nodes = [node("Expand", ["one", "size"], ["big"]), node("ReduceSum", ["big"], ["total"], keepdims=0)]
-    nodes += [node("Add", ["small", "small"], ["twice"]), node("Mul", ["x", "twice"], ["p"]), node("Mul", ["p", "total"], ["y"])]
-    model = graph(nodes, {"one": np.ones(1, np.float32), "size": np.array([1000]), "small": np.ones((1, 4), np.float32)})
+    nodes += [
+        node("Add", ["small", "small"], ["twice"]),
+        node("Mul", ["x", "twice"], ["p"]),
+        node("Mul", ["p", "total"], ["y"]),
+    ]
+    model = graph(
+        nodes, {"one": np.ones(1, np.float32), "size": np.array([1000]), "small": np.ones((1, 4), np.float32)}
+    )
     ready = prepared(model)
     assert operators(ready) == ["Expand", "ReduceSum", "Mul", "Mul"]
     np.testing.assert_array_equal(answers(ready, X), answers(model, X))
@@ -112,7 +124,11 @@ def test_huge_constants_are_left_to_the_run(monkeypatch: pytest.MonkeyPatch) -> 
 def branches(shape_of: str = "x") -> tuple[onnx.GraphProto, onnx.GraphProto]:
     then = helper.make_graph([node("Relu", [shape_of], ["out"])], "then", [], [value("out", None)])
     other = helper.make_graph(
-        [node("Mul", [shape_of, "k"], ["out"])], "else", [], [value("out", None)], [numpy_helper.from_array(np.array(3, np.float32), "k")]
+        [node("Mul", [shape_of, "k"], ["out"])],
+        "else",
+        [],
+        [value("out", None)],
+        [numpy_helper.from_array(np.array(3, np.float32), "k")],
     )
     return then, other
 
@@ -120,7 +136,10 @@ def branches(shape_of: str = "x") -> tuple[onnx.GraphProto, onnx.GraphProto]:
 @pytest.mark.parametrize(("condition", "taken"), [(True, "Relu"), (False, "Mul")])
 def test_constant_branches_are_taken(condition: bool, taken: str) -> None:
     then, other = branches()
-    model = graph([node("If", ["c"], ["b"], then_branch=then, else_branch=other), node("Neg", ["b"], ["y"])], {"c": np.array(condition)})
+    model = graph(
+        [node("If", ["c"], ["b"], then_branch=then, else_branch=other), node("Neg", ["b"], ["y"])],
+        {"c": np.array(condition)},
+    )
     ready = prepared(model)
     assert operators(ready) == [taken, "Neg"]
     np.testing.assert_array_equal(answers(ready, X), answers(model, X))
@@ -129,7 +148,10 @@ def test_constant_branches_are_taken(condition: bool, taken: str) -> None:
 def test_branches_on_a_static_shape_are_taken() -> None:
     then, other = branches()
     nodes = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "one"], ["g"]), node("Equal", ["g", "four"], ["c"])]
-    nodes += [node("If", ["c"], ["b"], then_branch=then, else_branch=other), node("If", ["c"], ["d"], then_branch=then, else_branch=other)]
+    nodes += [
+        node("If", ["c"], ["b"], then_branch=then, else_branch=other),
+        node("If", ["c"], ["d"], then_branch=then, else_branch=other),
+    ]
     nodes += [node("Add", ["b", "d"], ["y"])]
     model = graph(nodes, {"one": np.array(1), "four": np.array(4)})
     ready = prepared(model)
@@ -170,7 +192,10 @@ def test_dropout_outside_training_is_skipped(tmp_path: Path) -> None:
 
 
 def test_sparse_weights_become_dense() -> None:
-    values, indices = numpy_helper.from_array(np.array([1, 2], np.float32), "w"), numpy_helper.from_array(np.array([0, 7]), "i")
+    values, indices = (
+        numpy_helper.from_array(np.array([1, 2], np.float32), "w"),
+        numpy_helper.from_array(np.array([0, 7]), "i"),
+    )
     model = graph([node("MatMul", ["x", "w"], ["y"])], {})
     model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4, 3]))
     ready = prepared(model)
@@ -179,21 +204,27 @@ def test_sparse_weights_become_dense() -> None:
     np.testing.assert_array_equal(numpy_helper.to_array(ready.graph.initializer[0]), expected)
 
 
+NODES = {f"nodes_{part}": [0] for part in ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")}
+TARGETS = {f"target_{part}": [0] for part in ("treeids", "nodeids", "ids")}
+LEAF = {"nodes_modes": ["LEAF"], "nodes_values": [0.0], "target_weights": [1.0], "n_targets": 1}
+
+
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]), "quantised and its steps have no gradient; audit the float model"),
         (
-            node("TreeEnsembleRegressor", ["x"], ["y"], domain=ML, nodes_treeids=[0], nodes_nodeids=[0], nodes_featureids=[0],
-                 nodes_modes=["LEAF"], nodes_values=[0.0], nodes_truenodeids=[0], nodes_falsenodeids=[0], target_treeids=[0],
-                 target_nodeids=[0], target_ids=[0], target_weights=[1.0], n_targets=1),
-            "made of decision trees",
+            node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+            "quantised and its steps have no gradient; audit the float",
         ),
+        (node("TreeEnsembleRegressor", ["x"], ["y"], domain=ML, **NODES, **TARGETS, **LEAF), "made of decision trees"),
         (node("SequenceConstruct", ["x"], ["q"]), "sequences of tensors"),
     ],
-)  # fmt: skip
+)
 def test_operators_without_a_place_in_an_audit_are_refused(tmp_path: Path, made: onnx.NodeProto, words: str) -> None:
-    follow = {"DynamicQuantizeLinear": [node("Cast", ["q"], ["y"], to=1)], "SequenceConstruct": [node("SequenceAt", ["q", "zero"], ["y"])]}
+    follow = {
+        "DynamicQuantizeLinear": [node("Cast", ["q"], ["y"], to=1)],
+        "SequenceConstruct": [node("SequenceAt", ["q", "zero"], ["y"])],
+    }
     model = graph([made, *follow.get(made.op_type, [])], {"zero": np.array(0)})
     text = refusal(model, tmp_path)
     assert words in text and made.op_type in text
@@ -205,7 +236,9 @@ def test_loops_are_refused(tmp_path: Path) -> None:
         [value("i", (), TensorProto.INT64), value("go", (), TensorProto.BOOL), value("state", None)],
         [value("go_on", (), TensorProto.BOOL), value("next", None)],
     )  # fmt: skip
-    model = graph([node("Loop", ["three", "yes", "x"], ["y"], body=body)], {"three": np.array(3), "yes": np.array(True)})
+    model = graph(
+        [node("Loop", ["three", "yes", "x"], ["y"], body=body)], {"three": np.array(3), "yes": np.array(True)}
+    )
     assert "runs a loop; export the model unrolled" in refusal(model, tmp_path)
 
 
@@ -216,7 +249,10 @@ def test_quantised_weights_are_refused_even_if_constant(tmp_path: Path) -> None:
 
 
 def test_operators_nobody_knows_are_named(tmp_path: Path) -> None:
-    nodes = [node("Warp", ["x"], ["a"], name="first", domain="lab"), node("Bend", ["a"], ["y"], name="second", domain="lab")]
+    nodes = [
+        node("Warp", ["x"], ["a"], name="first", domain="lab"),
+        node("Bend", ["a"], ["y"], name="second", domain="lab"),
+    ]
     model = graph(nodes, {})
     model.opset_import.append(helper.make_opsetid("lab", 1))
     text = refusal(model, tmp_path)
@@ -231,7 +267,9 @@ def reshaped(batch: int, target: list[int]) -> ModelProto:
     return graph(nodes, {"to": np.array(target), "w": weights(12, 3)}, shape=(batch, 3, 4))
 
 
-@pytest.mark.parametrize(("batch", "target"), [(1, [1, 12]), (2, [2, 12]), (2, [2, -1]), (2, [-1, 12]), (3, [0, 12]), (12, [12, 12])])
+@pytest.mark.parametrize(
+    ("batch", "target"), [(1, [1, 12]), (2, [2, 12]), (2, [2, -1]), (2, [-1, 12]), (3, [0, 12]), (12, [12, 12])]
+)
 def test_reshape_with_the_batch_size_in_it_is_freed(tmp_path: Path, batch: int, target: list[int]) -> None:
     model = agrees(loaded(reshaped(batch, target), tmp_path))
     assert model.input.batch is None and model.input.shape == (3, 4)
@@ -246,7 +284,11 @@ def test_token_repeated_for_every_sample_is_freed(tmp_path: Path, batch: int) ->
         node("ReduceMean", ["p"], ["m"], axes=[1], keepdims=0),
         node("Gemm", ["m", "w"], ["y"]),
     ]
-    constants = {"token": np.repeat(weights(1, 1, 4), batch, 0), "place": np.repeat(weights(1, 4, 4), batch, 0), "w": weights(4, 3)}
+    constants = {
+        "token": np.repeat(weights(1, 1, 4), batch, 0),
+        "place": np.repeat(weights(1, 4, 4), batch, 0),
+        "w": weights(4, 3),
+    }
     model = agrees(loaded(graph(nodes, constants, shape=(batch, 3, 4)), tmp_path))
     assert model.input.batch is None
 
@@ -275,7 +317,14 @@ def test_recurrent_state_of_zeros_is_forgotten(tmp_path: Path) -> None:
     nodes = [node("Transpose", ["x0"], ["x"], perm=[1, 0, 2]), *nodes]
     nodes += [node("Squeeze", ["last", "axis"], ["q"]), node("Gemm", ["q", "v"], ["y"])]
     zeros = np.zeros((1, 2, 3), np.float32)
-    constants = {"w": weights(1, 12, 4), "r": weights(1, 12, 3), "h": zeros, "c": zeros, "axis": np.array([0]), "v": weights(3, 2)}
+    constants = {
+        "w": weights(1, 12, 4),
+        "r": weights(1, 12, 3),
+        "h": zeros,
+        "c": zeros,
+        "axis": np.array([0]),
+        "v": weights(3, 2),
+    }
     model = agrees(loaded(graph(nodes, constants, inputs=[value("x0", (2, 5, 4))]), tmp_path))
     assert model.input.batch is None
 

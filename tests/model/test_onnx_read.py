@@ -115,7 +115,9 @@ def test_external_data_beside_the_file_is_read_and_hashed(tmp_path: Path) -> Non
     assert model.sha256 == hashlib.sha256(content).hexdigest()
 
 
-@pytest.mark.parametrize("location", ["../weights.bin", "/etc/passwd", "sub/../../weights.bin", "sub/weights.bin", "", ".."])
+@pytest.mark.parametrize(
+    "location", ["../weights.bin", "/etc/passwd", "sub/../../weights.bin", "sub/weights.bin", "", ".."]
+)
 def test_external_data_elsewhere_is_not_followed(tmp_path: Path, location: str) -> None:
     folder = tmp_path / "inner"
     folder.mkdir()

@@ -80,7 +80,9 @@ def test_the_sentence_has_the_numbers_and_the_way_out() -> None:
     with pytest.raises(ModelError) as caught:
         check_parity(model(network(), Runtime(network(), error=0.5, sample=7)), X)
     text = str(caught.value)
-    assert text.startswith("net.onnx: the converted network and onnxruntime disagree by 0.5 at sample 7 in batches of 10 (")
+    assert text.startswith(
+        "net.onnx: the converted network and onnxruntime disagree by 0.5 at sample 7 in batches of 10 ("
+    )
     assert "export it again with another opset or exporter" in text and text.endswith(".")
 
 
@@ -138,7 +140,9 @@ def test_a_failing_runtime_is_a_sentence() -> None:
 
     with pytest.raises(ModelError) as caught:
         check_parity(model(network(), broken), X)
-    assert str(caught.value).startswith("net.onnx: onnxruntime cannot run the model (no kernel for Foo(3)), so nothing can vouch")
+    assert str(caught.value).startswith(
+        "net.onnx: onnxruntime cannot run the model (no kernel for Foo(3)), so nothing can vouch"
+    )
 
 
 def test_answers_that_are_no_numbers() -> None:
@@ -165,7 +169,9 @@ def test_log_probability_that_underflows_is_compared_as_probability() -> None:
 
 
 def test_different_widths_are_named() -> None:
-    with pytest.raises(ModelError, match="onnxruntime gives 2 numbers per sample and the converted network 3; choose the output"):
+    with pytest.raises(
+        ModelError, match="onnxruntime gives 2 numbers per sample and the converted network 3; choose the output"
+    ):
         check_parity(model(network(), lambda x: np.zeros((len(x), 2))), X)
 
 
@@ -216,7 +222,9 @@ def test_chance_is_found() -> None:
 
 
 def test_company_is_found() -> None:
-    with pytest.raises(ModelError, match=r"net\.onnx: the answer for one sample depends on the other samples of its batch"):
+    with pytest.raises(
+        ModelError, match=r"net\.onnx: the answer for one sample depends on the other samples of its batch"
+    ):
         check_behaviour(model(Coupled()), X)
     with pytest.raises(ModelError, match="other samples"):
         check_behaviour(model(nn.BatchNorm1d(4).train()), X)

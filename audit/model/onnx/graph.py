@@ -30,6 +30,17 @@ FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProt
 SMALL = 1024
 """Elements up to which an initializer may matter to shape inference: shapes, axes and repeats are never longer."""
 
+SCALINGS = ("Scaler", "Normalizer", "Imputer", "Binarizer")
+ACTIVATIONS = (
+    "Gelu",
+    "FastGelu",
+    "QuickGelu",
+    "BiasGelu",
+    "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
+)
+"""Operators that keep the shape of their first input, which ONNX shape inference has no rule for."""
+
 
 @dataclass(frozen=True)
 class TensorType:
@@ -206,7 +217,7 @@ def infer_types(model: ModelProto) -> dict[str, TensorType]:
 def skeleton(model: ModelProto) -> ModelProto:
     """The model with its large initializers turned into inputs of the same type: cheap to copy and to send around."""
     graph = GraphProto(name=model.graph.name or "graph")
-    graph.node.extend(model.graph.node)
+    graph.node.extend(_plain(node) for node in model.graph.node)
     graph.input.extend(model.graph.input)
     graph.output.extend(model.graph.output)
     declared = {value.name for value in graph.input}
@@ -216,6 +227,15 @@ def skeleton(model: ModelProto) -> ModelProto:
         elif tensor.name not in declared:
             graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
     return with_graph(model, graph)
+
+
+def _plain(node: NodeProto) -> NodeProto:
+    """A node that shape inference knows, where it does not know one that keeps the shape."""
+    if node.op_type in SCALINGS and node.domain == "ai.onnx.ml":
+        return helper.make_node("Cast", node.input[:1], node.output[:1], to=TensorProto.FLOAT)
+    if node.op_type in ACTIVATIONS and node.domain == "com.microsoft":
+        return helper.make_node("Identity", node.input[:1], node.output[:1])
+    return node
 
 
 def with_graph(model: ModelProto, graph: GraphProto) -> ModelProto:
