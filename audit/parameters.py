@@ -130,7 +130,7 @@ class SampleGradients:
         """Names whose attempted gradients are the true ones; none where the attempt fails."""
         try:
             found = attempt()
-        except (RuntimeError, ValueError, NotImplementedError):  # an operator that cannot be mapped, an odd shape
+        except (RuntimeError, ValueError, IndexError):  # an operator that cannot be mapped, an odd shape
             return set()
         loose = 1e-9 if next(iter(truth.values())).dtype == torch.float64 else 1e-3
         return {name for name in truth if name in found and _same(found[name], truth[name], loose)}

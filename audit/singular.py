@@ -14,6 +14,8 @@ from torch import Tensor
 
 SQUARED_SPREAD = 1e-4  # λ_min/λ_max of the Gram matrix below which its eigenvalues are not good to 1e-11
 
+SMALLEST_SQUARE = 1e-200  # below it, and above its inverse, a matrix is scaled before it is squared
+
 
 @dataclass(frozen=True)
 class LocalMap:
@@ -24,7 +26,6 @@ class LocalMap:
     log_volume: Tensor  # [n]  ½ ln det(K Kᵀ); −inf where the rank is below C
     rank: Tensor  # [n]  int64
     dimension: Tensor  # [n]  (Σλ)²/Σλ² over the eigenvalues λ of K Kᵀ; nan where K = 0
-    spread: Tensor  # [n]  smallest over largest singular value; 0 where K = 0
 
 
 def local_map(K: Tensor, columns: int, epsilon: float) -> LocalMap:
@@ -32,13 +33,11 @@ def local_map(K: Tensor, columns: int, epsilon: float) -> LocalMap:
     C = K.shape[1]
     s = singular_values(K)
     rank = (s > max(C, columns) * epsilon * s[:, :1]).sum(1)
-    lam = s.square()
-    full = rank == C
-    log_volume = torch.where(full, s.log().sum(1), -torch.inf)
-    spread = torch.where(s[:, 0] > 0, s[:, -1] / s[:, 0], 0.0) if s.shape[1] == C else torch.zeros_like(s[:, 0])
+    log_volume = torch.where(rank == C, s.log().sum(1), -torch.inf)
+    lam = (s / s[:, :1]).square()  # relative to the largest: squares of the values themselves may leave the range
     total = lam.sum(1)
-    shares = lam / total[:, None]  # first divided, then squared: λ² may overflow or vanish
-    return LocalMap(s[:, 0], total.sqrt(), log_volume, rank, 1 / shares.square().sum(1), spread)
+    frobenius = torch.where(s[:, 0] > 0, s[:, 0] * total.sqrt(), 0.0)
+    return LocalMap(s[:, 0], frobenius, log_volume, rank, total.square() / lam.square().sum(1))
 
 
 def singular_values(K: Tensor) -> Tensor:
@@ -46,24 +45,34 @@ def singular_values(K: Tensor) -> Tensor:
     K = K.double()
     if K.shape[1] > K.shape[2]:
         K = K.mT
-    scale = K.abs().amax((1, 2), keepdim=True)
-    K = K / torch.where(scale > 0, scale, 1.0)  # squares of tiny or huge entries stay in range
-    lam = torch.linalg.eigvalsh(K @ K.mT).clamp(min=0).flip(1)
+    K, gram, scale = _gram(K)
+    lam = torch.linalg.eigvalsh(gram).clamp(min=0).flip(1)
     s = lam.sqrt()
     hard = lam[:, -1] < SQUARED_SPREAD * lam[:, 0]
     if bool(hard.any()):
         s[hard] = torch.linalg.svdvals(torch.linalg.qr(K[hard].mT, mode="r").R)
-    values: Tensor = s * scale[:, :, 0]
+    values: Tensor = s * scale[:, None]
     return values
+
+
+def _gram(K: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """K/scale, its Gram matrix and scale [n]: 1, but where squares of tiny or huge entries would leave the range."""
+    gram = K @ K.mT
+    top = gram.diagonal(dim1=1, dim2=2).amax(1)
+    safe = (top > SMALLEST_SQUARE) & (top < 1 / SMALLEST_SQUARE)
+    if bool(safe.all()):
+        return K, gram, torch.ones_like(top)
+    largest = K.abs().amax((1, 2))
+    scale = torch.where(safe | (largest == 0), 1.0, largest)
+    K = K / scale[:, None, None]
+    return K, K @ K.mT, scale
 
 
 def largest_singular_value(K: Tensor) -> Tensor:
     """‖K‖₂ [n] of K [n, C, D], float64: squaring costs the largest one no digits."""
     K = K.double()
-    scale = K.abs().amax((1, 2), keepdim=True)
-    K = K / torch.where(scale > 0, scale, 1.0)
-    top = torch.linalg.eigvalsh(K @ K.mT if K.shape[1] <= K.shape[2] else K.mT @ K)[:, -1]
-    largest: Tensor = top.clamp(min=0).sqrt() * scale[:, 0, 0]
+    _, gram, scale = _gram(K if K.shape[1] <= K.shape[2] else K.mT)
+    largest: Tensor = torch.linalg.eigvalsh(gram)[:, -1].clamp(min=0).sqrt() * scale
     return largest
 
 

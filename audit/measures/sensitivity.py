@@ -33,6 +33,7 @@ from audit.singular import (
 from audit.skips import whole_jacobians
 
 ROUNDING = 1e5  # in units of the arithmetic's ε: how far J W may be from ∂f/∂x where no other way leads on
+CACHED = 1 << 17  # numbers (1 MB) in a block
 TRACE_COLUMNS = 1024  # second derivatives per sample, above which the exact trace is left out
 
 
@@ -126,18 +127,21 @@ class SensitivityFold:
 
     def _see_input(self, record: Record, x: Tensor, first_map: tuple[Tensor, LocalMap]) -> None:
         """The local map of the model's input, and Eq. 43 at the input and at the first layer."""
-        first, layer = self._first, record.layers[self._first.name]
-        if record.input_jacobian is None:
-            self._add(first_invariant=_invariant(layer.J.double() @ self._audit.weight(first), layer.x.double()))
-            return
-        K = record.input_jacobian().double()
-        invariant = _invariant(K, x)
-        if first.fed_by_input and first.cut_point:
-            narrow, local = first_map
-            self._add(first_invariant=invariant)
+        first = record.layers[self._first.name]
+        K, local = first_map
+        first_x = first.x.flatten(1)
+        if K.shape[2] == first_x.shape[1]:  # J W itself, not narrowed
+            first_invariant = _invariant(K, first_x.double())
         else:
-            narrow, local = K, local_map(K, K.shape[2], self._epsilon())
-            self._add(first_invariant=_invariant(layer.J.double() @ self._audit.weight(first), layer.x.double()))
+            first_invariant = _invariant_through(first, self._audit.weight(first.layer))
+        self._add(first_invariant=first_invariant)
+        if record.input_jacobian is None:
+            return
+        if first.layer.fed_by_input and first.layer.cut_point:
+            invariant = first_invariant
+        else:
+            K = record.input_jacobian().double()
+            local, invariant = local_map(K, x.shape[1], self._epsilon()), _invariant(K, x)
         self._add(
             largest=local.largest,
             log_volume=local.log_volume,
@@ -147,7 +151,7 @@ class SensitivityFold:
             invariant=invariant,
         )
         if K.shape[1] > 1:
-            centred = local_map(centring(K.shape[1]).to(K.device) @ narrow, K.shape[2], self._epsilon())
+            centred = local_map(centring(K.shape[1]).to(K.device) @ K, x.shape[1], self._epsilon())
             self._add(log_volume_centred=centred.log_volume)
 
     def _see_skips(self, record: Record, x: Tensor) -> None:
@@ -223,6 +227,13 @@ def first_layer(layers: tuple[DenseLayer, ...]) -> DenseLayer:
     """The layer that the bounds start from: the one fed by the input, best alone; else the first of all."""
     fed = [layer for layer in layers if layer.fed_by_input]
     return next((layer for layer in fed if layer.cut_point), (fed or list(layers))[0])
+
+
+def _invariant_through(layer: LayerRecord, W: Tensor) -> Tensor:
+    """Σ_p x_p² ‖(J W)_p‖² [n] at a layer's own input, in blocks that stay in the processor's cache."""
+    rows = max(1, CACHED // (layer.J.shape[1] * layer.x[0].numel()))
+    pairs = zip(torch.split(layer.J, rows), torch.split(layer.x, rows), strict=True)
+    return torch.cat([_invariant(J.double() @ W, x.double()) for J, x in pairs])
 
 
 def _invariant(K: Tensor, x: Tensor) -> Tensor:
