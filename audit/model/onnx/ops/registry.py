@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import onnx
 import torch
@@ -35,6 +35,7 @@ OBSOLETE = {"consumed_inputs", "is_test"}
 """Attributes of the first opsets that say nothing about the result of an inference."""
 
 Function = Callable[..., Any]
+AnyFunction = TypeVar("AnyFunction", bound=Function)
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,10 @@ def operator(
     kind: str = "",
     weights: Mapping[int, str] | None = None,
     accepts: Callable[[Mapping[str, Any]], bool] = lambda attributes: True,
-) -> Callable[[Function], Function]:
+) -> Callable[[AnyFunction], AnyFunction]:
     """Register a function as the converter of these operators, for every version of theirs."""
 
-    def register(function: Function) -> Function:
+    def register(function: AnyFunction) -> AnyFunction:
         for name in names:
             entry = Operator(function, kind or name.lower(), weights or {}, _keywords(function), accepts)
             add_converter(name, version=0, domain=SCOPE + domain)(_Converter(entry))
@@ -160,8 +161,7 @@ def find_converter(node: onnx.NodeProto, opset: int) -> Converter | None:
         except NotImplementedError:
             continue
         attributes = {attribute.name: attribute_value(attribute, torch.float32) for attribute in node.attribute}
-        if not isinstance(found, _Converter) or found.operator.knows(attributes):
-            return found
+        return found if not isinstance(found, _Converter) or found.operator.knows(attributes) else None
     return None
 
 
