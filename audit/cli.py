@@ -99,6 +99,8 @@ def report(
         result = run_audit(model, data, settings, shlex.join(["gen-audit", *sys.argv[1:]]), progress)
         with staged(out) as stage:
             written = write_report(result, stage, wanted)
+            if not written.files:
+                raise UsageError(written.missing[0])
     finally:
         progress.close()
     print_outcome(result, out, written, quiet)
@@ -141,8 +143,10 @@ def render(
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{report_file}: cannot be read ({error}); name a report.json.") from error
     result = Report.from_json(text, str(report_file))
-    with staged(out) as stage:
+    with staged(out, new_audit=False) as stage:
         written = write_report(result, stage, wanted)
+        if not written.files:
+            raise UsageError(written.missing[0])
     for missing in written.missing:
         print(f"gen-audit: {missing}", file=sys.stderr)
     for name in written.files:

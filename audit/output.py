@@ -15,11 +15,11 @@ OURS = ("report.json", "report.html", "report.pdf", "report.md")
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[Path]:
+def staged(folder: Path, new_audit: bool = True) -> Iterator[Path]:
     """A hidden folder beside `folder` to write into; only if all went well do its files appear in `folder`.
 
-    A new folder appears whole, in one rename. In one that exists, each file is replaced in one step, reports of an
-    earlier run that were not written again are removed, and whatever else lies there is left alone.
+    A new folder appears whole, in one rename. In one that exists, each file is replaced in one step; a new audit also
+    removes the pages of an earlier one that it did not write again. Whatever else lies there is left alone.
     """
     check_writable(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def staged(folder: Path) -> Iterator[Path]:
         written = {file.name for file in stage.iterdir()}
         for name in sorted(written):
             os.replace(stage / name, folder / name)
-        for name in set(OURS) - written:
+        for name in set(OURS) - written if new_audit else ():
             (folder / name).unlink(missing_ok=True)
     finally:
         shutil.rmtree(stage, ignore_errors=True)

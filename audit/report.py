@@ -7,7 +7,7 @@ beside it says why; NaN and Infinity never leave this room.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from audit.blocks.checks import Check
@@ -168,11 +168,11 @@ class Report:
     gap: GapReport
     layers: list[LayerReport]
     passed_by: list[PassedByReport]
-    network: NetworkReport
-    checks: list[Check]
-    warnings: list[str] = says("what a reader must know before any number")
-    findings: list[Finding]
-    timings: dict[str, float]
+    network: NetworkReport = field(default_factory=NetworkReport)
+    checks: list[Check] = field(default_factory=list)
+    warnings: list[str] = says("what a reader must know before any number", default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    timings: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain nested values, as in the JSON."""

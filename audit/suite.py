@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from audit.measure import Audit, Measure, Measurement
+from audit.measures.duality import Duality
 from audit.measures.fisher import Fisher
 from audit.measures.flatness import Flatness
 from audit.measures.sensitivity import Sensitivity
 from audit.progress import Progress
 
-MEASURES: tuple[Measure, ...] = (Flatness(), Fisher(), Sensitivity())
+MEASURES: tuple[Measure, ...] = (Duality(), Flatness(), Fisher(), Sensitivity())
 
 
 @dataclass(frozen=True)

@@ -48,3 +48,12 @@ def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught, staged(tmp_path / "out"):
         pass
     assert str(caught.value) == f"{tmp_path / 'out'}: is a file, not a folder; name another folder with -o."
+
+
+def test_drawing_a_page_again_keeps_the_report_beside_it(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "report.json").write_text("old")
+    with staged(out, new_audit=False) as stage:
+        (stage / "report.pdf").write_text("page")
+    assert names(out) == ["report.json", "report.pdf"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from audit.fields import Interval, says
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SharpPart:
     """What the sharp directions contribute."""
 
@@ -20,7 +20,7 @@ class SharpPart:
     note: str | None = says("how the count came about, where it was not an elbow", default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FlatPart:
     """What all other directions contribute, those beyond the kept ones included."""
 
@@ -28,7 +28,7 @@ class FlatPart:
     share: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FixedSplit:
     """The split at a fixed count, the number of classes: the one to compare models by."""
 
@@ -37,7 +37,7 @@ class FixedSplit:
     share: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Remainder:
     """What lies beyond the kept directions, exact, as one lump."""
 
@@ -47,7 +47,7 @@ class Remainder:
     sigma_w: float = says("the same of the dual weights")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Width:
     """How far the weights can move along one direction before the train loss has doubled."""
 
@@ -58,7 +58,7 @@ class Width:
     skipped: str | None = says("why there is no width", default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DualityIntervals:
     """95 % bootstrap intervals over pairs, with directions and border held fixed."""
 
@@ -69,7 +69,7 @@ class DualityIntervals:
     flat_share: Interval = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SampleGap:
     """A test sample and its train partner."""
 
@@ -83,7 +83,7 @@ class SampleGap:
     gap: float = says("the first minus the second")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ClassShare:
     """What one class adds to the gap over pairs."""
 
@@ -95,7 +95,7 @@ class ClassShare:
     mean_gap: float | None = says("mean over its own pairs")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Carriers:
     """Which test samples and which classes carry the gap over pairs."""
 
@@ -108,7 +108,7 @@ class Carriers:
     skipped: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DualityBlock:
     """The gap of a layer's pairs, split along the eigenvectors of its Hessian."""
 
@@ -123,6 +123,7 @@ class DualityBlock:
     basis: str = "hessian"
     basis_complete: bool | None = None
     basis_residual: float | None = says("largest |H e - λ e| over the largest eigenvalue", default=None)
+    basis_orthonormality: float | None = says("largest entry of |E Eᵀ - 1|, E the directions as rows", default=None)
     directions: int | None = says("directions kept", default=None)
     eigenvalues: list[float] = says("of the Hessian, in the order of sigma_g", default_factory=list)
     sigma_g: list[float] = says("sharpness: deviation of the effective gradients by direction", default_factory=list)

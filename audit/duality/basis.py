@@ -26,6 +26,7 @@ class Basis:
     vectors: Tensor  # [N, out, in]
     complete: bool
     residual: float  # largest ‖H e − λ e‖ / |λ|_max
+    orthonormality: float  # largest entry of |E Eᵀ − 1|
     trace: float | None  # Tr H where all eigenvalues are known
 
 
@@ -44,11 +45,18 @@ def hessian_basis(hessian: LayerHessian, directions: int, seed: int) -> Basis:
     if hessian.dim <= DENSE_LIMIT:
         pairs = all_eigenpairs(hessian)
         trace = float(pairs.values.sum())
-        return Basis(pairs.values, pairs.vectors, True, float(pairs.residuals.max()), trace)
+        crooked = _orthonormality(pairs.vectors)
+        return Basis(pairs.values, pairs.vectors, True, float(pairs.residuals.max()), crooked, trace)
     pairs = top_eigenpairs(hessian, directions, seed=seed)
     known = int((pairs.values > SAME * pairs.values.abs().max()).sum())
     residual = float(pairs.residuals[:known].max()) if known else 0.0
-    return Basis(pairs.values[:known], pairs.vectors[:known], False, residual, None)
+    vectors = pairs.vectors[:known]
+    return Basis(pairs.values[:known], vectors, False, residual, _orthonormality(vectors), None)
+
+
+def _orthonormality(vectors: Tensor) -> float:
+    E = vectors.flatten(1)
+    return float((E @ E.T - torch.eye(len(E), dtype=E.dtype, device=E.device)).abs().max()) if len(E) else 0.0
 
 
 def settle(basis: Basis, w: Tensor, s: Tensor, leading: int) -> Projections:

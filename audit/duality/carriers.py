@@ -22,7 +22,15 @@ def find_carriers(audit: Audit, pairs: Pairs) -> Carriers:
     """The pairs with the largest gap, and the gap class by class."""
     classes = None if isinstance(audit.loss, SquaredError) else class_names(audit)
     if not len(pairs):
-        return Carriers(0, pairs.unpaired, None, [], None, None, NO_PAIRS)
+        return Carriers(
+            pairs=0,
+            unpaired=pairs.unpaired,
+            gap=None,
+            samples=[],
+            samples_share=None,
+            classes=None,
+            skipped=NO_PAIRS,
+        )
     test, partner = Outcome.of(chunk.test for chunk in pairs), Outcome.of(chunk.partner for chunk in pairs)
     gap = test.loss - partner.loss
     top = np.argsort(-gap, kind="stable")[:LISTED]

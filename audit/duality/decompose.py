@@ -51,8 +51,7 @@ def decompose(
     remainder = _remainder(numbers, basis, found, sigma_w, contribution)
     border = sharp_border(found.sigma_g.tolist(), numbers.total_g)
     total = float(contribution.sum()) + remainder.contribution
-    at_border = _part_of(contribution, border.count, total)
-    flat = FlatPart(total - at_border[0], None if at_border[1] is None else 1 - at_border[1])
+    part, share = _part_of(contribution, border.count, total)
     return Decomposition(
         projections=found,
         sigma_w=sigma_w.cpu().numpy(),
@@ -60,8 +59,16 @@ def decompose(
         contribution=contribution.cpu().numpy(),
         remainder=remainder,
         border=border,
-        sharp=SharpPart(border.count, *at_border, border.elbow, border.ratio, border.variance_share, border.note),
-        flat=flat,
+        sharp=SharpPart(
+            count=border.count,
+            contribution=part,
+            share=share,
+            elbow=border.elbow,
+            ratio=border.ratio,
+            variance_share=border.variance_share,
+            note=border.note,
+        ),
+        flat=FlatPart(contribution=total - part, share=None if share is None else 1 - share),
         fixed=_fixed(contribution, classes, total, basis.complete),
         share_skipped=None if total > 0 else f"the directions' sum is not positive ({total:.3g}): it has no shares",
         evidence=Evidence(
@@ -80,7 +87,8 @@ def _fixed(contribution: Tensor, classes: int | None, total: float, complete: bo
     if classes is None or (classes > len(contribution) and not complete):
         return None
     count = min(classes, len(contribution))
-    return FixedSplit(count, *_part_of(contribution, count, total))
+    part, share = _part_of(contribution, count, total)
+    return FixedSplit(count=count, contribution=part, share=share)
 
 
 def _remainder(
@@ -88,7 +96,7 @@ def _remainder(
 ) -> Remainder:
     """What the kept directions leave: by subtraction from totals that need no directions."""
     if basis.complete:
-        return Remainder(0, 0.0, 0.0, 0.0)
+        return Remainder(directions=0, contribution=0.0, sigma_g=0.0, sigma_w=0.0)
     return Remainder(
         directions=numbers.mean_w.numel() - len(contribution),
         contribution=numbers.mean_gap - numbers.mean_term - float(contribution.sum()),

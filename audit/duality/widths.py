@@ -30,7 +30,7 @@ def flatness_widths(lines: Lines, directions: Tensor, curvatures: list[float], w
     """F_n for each of `directions` [m, out, in], with eᵀ H e beside it for the first step."""
     if lines.mean_loss == 0:
         why = "not defined: the train loss is exactly zero, so there is nothing to double"
-        return [Width(n + 1, None, None, None, why) for n in range(len(directions))]
+        return [_none(n + 1, why) for n in range(len(directions))]
     return [
         _width(n + 1, lines, E, curvature, weight_norm)
         for n, (E, curvature) in enumerate(zip(directions, curvatures, strict=True))
@@ -46,8 +46,13 @@ def _width(place: int, lines: Lines, E: Tensor, curvature: float, weight_norm: f
     lower = crossing(lambda t: float(along(-t).mean()), lines.mean_loss, start, far)
     if lower is None or upper is None:
         why = "the train loss does not double on both sides, however far one walks"
-        return Width(place, None if lower is None else -lower, upper, None, why)
-    return Width(place, -lower, upper, upper + lower)
+        below = None if lower is None else -lower
+        return Width(direction=place, lower=below, upper=upper, width=None, skipped=why)
+    return Width(direction=place, lower=-lower, upper=upper, width=upper + lower)
+
+
+def _none(place: int, why: str) -> Width:
+    return Width(direction=place, lower=None, upper=None, width=None, skipped=why)
 
 
 def crossing(loss: Callable[[float], float], at_zero: float, step: float, farthest: float) -> float | None:

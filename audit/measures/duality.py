@@ -159,6 +159,7 @@ def _filled(block: DualityBlock, numbers: LayerPairs, basis: Basis, found: Decom
         block,
         basis_complete=basis.complete,
         basis_residual=basis.residual,
+        basis_orthonormality=basis.orthonormality,
         directions=len(found.contribution),
         eigenvalues=found.projections.values.tolist(),
         sigma_g=found.projections.sigma_g.tolist(),
