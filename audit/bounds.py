@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from audit.blocks.sensitivity import Bound, Chain, SkipForm
 
 Array = NDArray[np.float64]
+SMALLEST = 1e-100  # an input below this is as good as zero: its inverse square is out of range
 NO_VOLUME = "every volume is zero, since the rank is below the number of scores: the inequality holds and says nothing"
 NO_SAMPLE = "no sample can be used: the input is zero, its tokens are linearly dependent, or the weights are shared"
 
@@ -38,7 +39,7 @@ class LayerColumns:
     @property
     def usable(self) -> NDArray[np.bool_]:
         """Samples that the step holds for."""
-        return (self.reach > 0) & self.alone
+        return (self.reach > SMALLEST) & self.alone
 
 
 Part = Callable[[LayerColumns, NDArray[np.bool_]], Array]
@@ -155,7 +156,7 @@ def plain_bound(id: str, left: float, right: float, slack: float, about: str, le
 
 def skip_form(layer: LayerColumns, total: Array, skip: Array, slack: float) -> SkipForm | None:
     """Mean ‖∂f/∂x‖₂ − mean ‖∂f/∂x − J W‖₂ ≤ mean of ‖W‖₂ ‖∇_W f‖_F/‖x‖ (Eq. 17)."""
-    kept = layer.reach > 0
+    kept = layer.reach > SMALLEST
     if not kept.any():
         return None
     right = float((layer.spectral_norm * np.sqrt(layer.gradient[kept]) / layer.reach[kept]).mean())

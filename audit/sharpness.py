@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.record import LayerRecord
 
@@ -75,7 +76,7 @@ def straight_in(network: nn.Module, name: str, x: Tensor) -> bool:
     generator = torch.Generator().manual_seed(0)
     value = network.get_parameter(name).detach().clone().requires_grad_()
     direction = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
-    with torch.enable_grad():
+    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):  # the fused kernels have no second derivative
         f: Tensor = functional_call(network, {name: value}, (x,))
         mix = torch.randn(f.shape, generator=generator, dtype=torch.float64).to(f)
         (slope,) = torch.autograd.grad((f * mix).sum(), value, create_graph=True, materialize_grads=True)

@@ -68,13 +68,13 @@ class SensitivityFold:
         """Takes in one chunk of the train split."""
         x = self._inputs(record)
         theta, adaptive = self._others.squares(x)
-        maps = {}
-        for layer in self._audit.layers:
-            maps[layer.name] = self._see_map(record.layers[layer.name])
-            theta_part, adaptive_part = self._see_gradients(record.layers[layer.name])
+        for name, layer in record.layers.items():
+            theta_part, adaptive_part = self._see_gradients(layer)
             theta, adaptive = theta + theta_part, adaptive + adaptive_part
+            if name != self._first.name:
+                self._see_map(layer)
         self._add(theta=theta, adaptive=adaptive)
-        self._see_input(record, x.flatten(1).double(), maps[self._first.name])
+        self._see_input(record, x.flatten(1).double(), self._see_map(record.layers[self._first.name]))
         self._see_skips(record, x)
         self._see_trace(record)
 
@@ -199,10 +199,10 @@ class SensitivityFold:
         batch = audit.capture.fixed_batch
         x = self._ready(audit.train.x[torch.arange(batch or 4) % len(audit.train.x)])
         try:
-            bent = [name for name in self._others.names if not straight_in(audit.network, name, x)]
+            bent = next((name for name in self._others.names if not straight_in(audit.network, name, x)), None)
         except RuntimeError:
             return "the network cannot be differentiated twice"
-        return f"the scores are curved in {bent[0]}, which no dense layer holds" if bent else None
+        return None if bent is None else f"the scores are curved in {bent}, which no dense layer holds"
 
     def _sampled(self) -> tuple[float, float]:
         audit = self._audit

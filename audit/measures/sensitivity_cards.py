@@ -206,9 +206,27 @@ CARDS: tuple[Card, ...] = (
         "E.4: input-invariant MLS / d ≤ adaptive sharpness; Eq. 35: Σ_l x̄_l MLS_l ≤ matrix-normalised sharpness",
         source=f"{PAPER}, Prop. 3.4, 3.6, 3.8, 3.10, E.4, Eq. 35",
         variant="Volumes in logarithms; N is the number of scores, d the first layer's outputs; the root in Eq. 11 "
-        "covers the sum only. Samples with ‖x‖ = 0 are left out of both sides and counted.",
+        "covers the sum only. Samples with ‖x‖ = 0 are left out of both sides, counted. ‖W‖₂ is the layer's own; the "
+        "authors' code takes it over all layers.",
         can_tell="That the numbers are consistent: a bound that breaks is a fault, not a finding.",
-        cannot_tell=LOOSE,
+        cannot_tell=f"{LOOSE} The right sides of 3.4 and 3.6 grow with the number of samples.",
+    ),
+    Card(
+        id="sensitivity.degenerate_inputs",
+        title="Inputs that no bound speaks of",
+        meaning="Samples whose input at this layer is zero, or whose tokens are linearly dependent.",
+        formula="number of i with ‖x_i‖ = 0, or σ_min(X_i) = 0 for several tokens",
+        source="counting",
+        can_tell="Layers whose neurons before them are all silent on some samples.",
+    ),
+    _card(
+        id="sensitivity.mean_rank",
+        title="Mean rank of the local map",
+        meaning="In how many directions the scores can move at all around a sample, on average.",
+        formula="mean_i rank ∂f/∂x(x_i)",
+        source="counting",
+        variant="The same threshold as rank_deficient_samples.",
+        cannot_tell="Nothing about how far they move: see dimensionality.",
     ),
     _card(
         id="sensitivity.skip",
