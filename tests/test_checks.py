@@ -1,0 +1,124 @@
+"""The self-checks pass on sound networks of every kind, and fail when a number is spoilt on purpose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest import AuditMaker
+from torch import Tensor, nn
+from zoo import ZOO, Tied, build
+
+from audit.blocks.checks import Check
+from audit.checks import rescaling as rescaling_module
+from audit.checks import run_checks
+from audit.measure import Audit, Measurement
+from audit.progress import Progress
+from audit.spectrum import LayerHessian
+from audit.suite import Results, run_suite
+
+HOMOGENEOUS = {"relu", "bias-free", "lenet", "conv1x1", "binary"}
+
+
+def audit_of(make_audit: AuditMaker, network: nn.Module, x: Tensor, y: Tensor, task: str = "classification") -> Audit:
+    shifted = (x + 0.1).numpy()
+    return make_audit(network, x.numpy(), y.numpy(), shifted, y.numpy(), task, subset_size=4, subsets=3, bootstrap=10)
+
+
+def checked(audit: Audit, results: Results | None = None) -> dict[str, Check]:
+    results = results or run_suite(audit, Progress())
+    return {check.id: check for check in run_checks(audit, results)}
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_sound_networks_pass(make_audit: AuditMaker, name: str) -> None:
+    network, x, y = build(name, n=12)
+    checks = checked(audit_of(make_audit, network, x, y, ZOO[name].task))
+    failed = [check.id for check in checks.values() if check.kind == "check" and check.status == "failed"]
+    assert not failed
+    assert (checks["rescaling-neurons"].status == "passed") == (name in HOMOGENEOUS)
+    assert checks["hessian-probe"].status == "passed"
+    assert checks["duality-exact"].status == "passed"
+
+
+def test_rescaling_says_why_it_was_not_tried(make_audit: AuditMaker) -> None:
+    network, x, y = build("tanh", n=12)
+    assert "not positively homogeneous" in checked(audit_of(make_audit, network, x, y))["rescaling-layers"].explanation
+    network, x, y = build("linear", n=12)
+    lone = checked(audit_of(make_audit, network, x, y))["rescaling-layers"]
+    assert lone.explanation == "The network has a single dense layer: there is nothing to rescale it against."
+
+
+def test_a_number_that_is_not_invariant_is_caught(make_audit: AuditMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, x, y = build("relu", n=12)
+    audit = audit_of(make_audit, network, x, y)
+    monkeypatch.setattr(rescaling_module, "LAYER_WISE", ("trace",))  # plain curvature moves with the scale
+    checks = checked(audit)
+    assert checks["rescaling-layers"].status == "failed"
+    assert checks["rescaling-neurons"].status == "passed"
+
+
+def test_kappa_is_not_claimed_to_survive_single_neurons(
+    make_audit: AuditMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, x, y = build("relu", n=12)
+    audit = audit_of(make_audit, network, x, y)
+    monkeypatch.setattr(rescaling_module, "NEURON_WISE", ("kappa_tau",))
+    assert checked(audit)["rescaling-neurons"].status == "failed"
+
+
+def test_a_wrong_hessian_is_caught(make_audit: AuditMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, x, y = build("relu", n=12)
+    audit = audit_of(make_audit, network, x, y)
+    results = run_suite(audit, Progress())
+    right = LayerHessian.times
+    monkeypatch.setattr(LayerHessian, "times", lambda self, V: 1.0001 * right(self, V))
+    assert checked(audit, results)["hessian-probe"].status == "failed"
+
+
+def test_a_sum_that_does_not_close_and_a_broken_bound_are_caught(make_audit: AuditMaker) -> None:
+    network, x, y = build("relu", n=12)
+    audit = audit_of(make_audit, network, x, y)
+    results = run_suite(audit, Progress())
+    duality, sensitivity = results.measurements["duality"], results.measurements["sensitivity"]
+    spoilt = {name: replace(block, mean_term=block.mean_term + 1e-3) for name, block in duality.layers.items()}
+    bounds = [replace(bound, holds=False) for bound in sensitivity.network.bounds]
+    broken = {
+        **results.measurements,
+        "duality": Measurement(spoilt),
+        "sensitivity": Measurement({}, replace(sensitivity.network, bounds=bounds)),
+    }
+    checks = checked(audit, Results(broken, results.tails))
+    assert checks["decomposition-closes"].status == "failed"
+    assert checks["bounds-hold"].status == "failed"
+    assert "Broken: prop-3.4" in checks["bounds-hold"].explanation
+
+
+def test_a_network_that_throws_dice_is_caught(make_audit: AuditMaker) -> None:
+    network, x, y = build("relu", n=12)
+    audit = audit_of(make_audit, network, x, y)
+    results = run_suite(audit, Progress())
+    audit.network.add_module("1", nn.Dropout(0.5).train())
+    torch.manual_seed(0)
+    assert checked(audit, results)["determinism"].status == "failed"
+
+
+def test_shared_weights_have_no_hessian_of_their_own(make_audit: AuditMaker) -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(12, 6, dtype=torch.float64), torch.arange(12) % 3
+    checks = checked(audit_of(make_audit, Tied().double(), x, y))
+    assert checks["hessian-probe"].status == "passed"  # of the head, which is not shared
+
+
+def test_assumptions_are_looked_at(make_audit: AuditMaker) -> None:
+    network, x, _ = build("tanh", n=12)
+    network[4].weight.mul_(50)
+    answers = network(x).argmax(1)
+    fitted = checked(audit_of(make_audit, network, x, answers))
+    assert fitted["interpolation"].status == "passed"
+    assert fitted["piecewise-linear"].status == "failed"
+    assert fitted["piecewise-linear"].explanation.endswith("Curved behind: 0, 2.")
+    unfitted = checked(audit_of(make_audit, network, x, (answers + 1) % 3))
+    assert unfitted["interpolation"].status == "failed"
+    assert unfitted["gradient-small"].status == "failed"
