@@ -214,6 +214,31 @@ def infer_types(model: ModelProto) -> dict[str, TensorType]:
     return types | {value.name: tensor_type(value) for value in (*graph.value_info, *graph.input, *graph.output)}
 
 
+def infer_node(
+    model: ModelProto, node: NodeProto, types: Mapping[str, TensorType], known: Mapping[str, TensorProto]
+) -> dict[str, TensorType]:
+    """Types of one node's outputs from those of its inputs; unknown where ONNX has no rule."""
+    plain = _plain(node)
+    inputs = {name: types.get(name, TensorType()) for name in plain.input if name}
+    try:
+        schema = onnx.defs.get_schema(plain.op_type, opset(model, plain.domain), plain.domain)
+        found = onnx.shape_inference.infer_node_outputs(
+            schema,
+            plain,
+            {name: helper.make_tensor_type_proto(kind.element, kind.shape) for name, kind in inputs.items()},
+            {name: known[name] for name in inputs if name in known and _elements(known[name]) <= SMALL},
+            opset_imports=list(model.opset_import),
+            ir_version=model.ir_version,
+        )
+    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        found = {}
+    return {name: tensor_type(ValueInfoProto(name=name, type=found.get(name))) for name in node.output if name}
+
+
+def _elements(tensor: TensorProto) -> float:
+    return float(np.prod(tensor.dims, dtype=float))
+
+
 def skeleton(model: ModelProto) -> ModelProto:
     """The model with its large initializers turned into inputs of the same type: cheap to copy and to send around."""
     graph = GraphProto(name=model.graph.name or "graph")
@@ -222,7 +247,7 @@ def skeleton(model: ModelProto) -> ModelProto:
     graph.output.extend(model.graph.output)
     declared = {value.name for value in graph.input}
     for tensor in model.graph.initializer:
-        if np.prod(tensor.dims, dtype=float) <= SMALL:
+        if _elements(tensor) <= SMALL:
             graph.initializer.append(tensor)
         elif tensor.name not in declared:
             graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
