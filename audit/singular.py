@@ -14,6 +14,7 @@ from torch import Tensor
 
 SQUARED_SPREAD = 1e-4  # λ_min/λ_max of the Gram matrix below which its eigenvalues are not good to 1e-11
 
+DROWNED = 1e-11  # λ_min/λ_max of the Gram matrix that rounding alone may bring about
 SMALLEST_SQUARE = 1e-200  # below it, and above its inverse, a matrix is scaled before it is squared
 
 
@@ -31,13 +32,44 @@ class LocalMap:
 def local_map(K: Tensor, columns: int, epsilon: float) -> LocalMap:
     """The local map of K [n, C, r]; `columns` is the width before any QR, `epsilon` that of the arithmetic behind K."""
     C = K.shape[1]
-    s = singular_values(K)
-    rank = (s > max(C, columns) * epsilon * s[:, :1]).sum(1)
-    log_volume = torch.where(rank == C, s.log().sum(1), -torch.inf)
-    lam = (s / s[:, :1]).square()  # relative to the largest: squares of the values themselves may leave the range
-    total = lam.sum(1)
-    frobenius = torch.where(s[:, 0] > 0, s[:, 0] * total.sqrt(), 0.0)
-    return LocalMap(s[:, 0], frobenius, log_volume, rank, total.square() / lam.square().sum(1))
+    K, gram, scale = _gram(K.double())
+    lam = torch.linalg.eigvalsh(gram).clamp(min=0)
+    top = lam[:, -1]
+    threshold = max(C, columns) * epsilon
+    log_volume, rank = _volume_and_rank(K, lam, threshold)
+    shares = lam / top[:, None]  # relative to the largest: squares of the values themselves may leave the range
+    total = shares.sum(1)
+    return LocalMap(
+        largest=top.sqrt() * scale,
+        frobenius=gram.diagonal(dim1=1, dim2=2).sum(1).sqrt() * scale,
+        log_volume=torch.where(rank == C, log_volume + C * scale.log(), -torch.inf),
+        rank=rank,
+        dimension=total.square() / shares.square().sum(1),
+    )
+
+
+def _volume_and_rank(K: Tensor, lam: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+    """Σ ln s and the number of singular values above `threshold` times the largest, from the eigenvalues of K Kᵀ.
+
+    Where these spread widely, Σ ln s is taken from the diagonal of R in Kᵀ = Q R. The rank can be in doubt only where
+    the smallest eigenvalue drowns in rounding: there R's own singular values decide.
+    """
+    n, C, width = K.shape
+    log_volume, rank = lam.log().sum(1) / 2, torch.full((n,), C, device=K.device)
+    spread = lam[:, 0] / lam[:, -1]
+    near = 4 * threshold**2  # in single precision a rank is in doubt long before an eigenvalue drowns
+    hard = ~(spread >= max(SQUARED_SPREAD, near))  # also where K = 0 and the ratio does not exist
+    if not bool(hard.any()):
+        return log_volume, rank
+    R = torch.linalg.qr(K[hard].mT, mode="r").R
+    if width >= C:
+        log_volume[hard] = R.diagonal(dim1=1, dim2=2).abs().log().sum(1)
+    doubtful = ~(spread[hard] >= max(DROWNED, near))
+    s = torch.linalg.svdvals(R[doubtful])
+    ranks = rank[hard]
+    ranks[doubtful] = (s > threshold * s[:, :1]).sum(1)
+    rank[hard] = ranks
+    return log_volume, rank
 
 
 def singular_values(K: Tensor) -> Tensor:

@@ -6,12 +6,13 @@ import copy
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+from conftest import as_data, as_model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from references import sensitivity as reference
@@ -19,6 +20,8 @@ from torch import nn
 
 from audit.measure import Measurement
 from audit.measures.sensitivity import MEASURE
+from audit.prepare import set_table
+from audit.settings import Settings
 
 EXACT = 1e-8
 QUICK = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -245,6 +248,43 @@ def test_numbers_do_not_depend_on_chunks_or_order(make_audit):
     for other in (fold.finish().network, measure(make_audit, network, x[order], y[order]).network):
         for name in ("sharpness", "mls", "nmls", "adaptive_sharpness", "mean_log_volume_centred"):
             assert getattr(other, name) == pytest.approx(getattr(whole, name), rel=1e-11), name
+
+
+class FourAtOnce(nn.Module):
+    """A network that takes exactly four samples, with a convolution and a skip."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.mix, self.head = nn.Conv1d(1, 2, 3), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.conv(x.reshape(4, 1, 6)).reshape(4, 8)
+        return self.head(x + torch.relu(self.mix(x)))
+
+
+class AnyNumber(FourAtOnce):
+    def forward(self, x):
+        x = self.conv(x.reshape(-1, 1, 6)).reshape(-1, 8)
+        return self.head(x + torch.relu(self.mix(x)))
+
+
+def test_a_fixed_batch_changes_no_number():
+    torch.manual_seed(0)
+    free, (x, y) = AnyNumber(), samples((6,), "classification", n=10)
+    fixed = FourAtOnce()
+    fixed.load_state_dict(free.state_dict())
+    found = []
+    for network, batch in ((free, None), (fixed, 4)):
+        model = as_model(network, (6,))
+        model = replace(model, input=replace(model.input, batch=batch))
+        audit = set_table(model, as_data(x, y, x[:4], y[:4]), "classification", Settings(bootstrap=20))[0]
+        fold = MEASURE.start(audit)
+        for record in audit.train:
+            fold.see(record)
+        found.append(fold.finish())
+    for name in ("sharpness", "adaptive_sharpness", "mls", "nmls", "sharpness_trace"):
+        assert getattr(found[1].network, name) == pytest.approx(getattr(found[0].network, name), rel=1e-11), name
+    assert found[1].layers["mix"].skip.skip_mls == pytest.approx(found[0].layers["mix"].skip.skip_mls, rel=1e-11)
 
 
 def test_skip_takes_its_share_off(make_audit):

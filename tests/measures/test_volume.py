@@ -101,6 +101,13 @@ def test_a_lost_direction_is_a_lost_rank():
     assert found.rank.item() == 2 and found.log_volume.item() == -math.inf
 
 
+@pytest.mark.parametrize(("smallest", "rank"), [(1e-5, 1), (1e-3, 2)])
+def test_single_precision_loses_its_rank_earlier(smallest, rank):
+    K = with_singular_values([1.0, smallest], 784)
+    assert local_map(K, 784, torch.finfo(torch.float32).eps).rank.item() == rank
+    assert local_map(K, 784, EPSILON).rank.item() == 2
+
+
 @SMALL
 @given(st.integers(1, 6), st.integers(1, 20), st.integers(1, 5), st.integers(0, 1000))
 def test_narrow_factor_keeps_the_singular_values(out, width, C, seed):
