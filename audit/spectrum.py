@@ -1,146 +1,40 @@
-"""The Hessian of the mean train loss with respect to one layer's weights: its products, its matrix, its top eigenpairs.
-
-z = W x + b is linear in W, so H_W = mean_i Σ_{t,t'} S_i^{tt'} ⊗ x_it x_it'ᵀ with S = ∂²l/∂z² = Jᵀ Λ J + R, and H·V
-costs two matrix products with x and two thin ones with J; no gradient with respect to W is formed. vec(W) is row-major.
-"""
+"""The eigenpairs of a layer's Hessian: all of them by `eigh`, or the largest by Lanczos iteration."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from audit.layers import DenseLayer
-from audit.measure import Records
-from audit.record import Record
+from audit.hessian import DENSE_LIMIT, LayerHessian
 
-DENSE_LIMIT = 4096  # weights up to which the matrix itself is formed (128 MB)
+__all__ = ["DENSE_LIMIT", "EigenPairs", "LayerHessian", "all_eigenpairs", "top_eigenpairs"]
+
 SMALL = 400  # weights up to which eigh of the matrix is quicker than any iteration
 BLOCK = 4  # directions pushed through the network at once when several eigenpairs are wanted
 LEAST_STEPS = 10  # before any convergence is believed: an early small residual may belong to λ₂
 MOST_STEPS = 500
 BASIS_NUMBERS = 1 << 25  # numbers in the Krylov basis (256 MB) beyond which it is restarted from its best vectors
-ROW_NUMBERS = 1 << 22  # numbers in one block of weight Jacobians
 EXHAUSTED = 1e-10  # share of H q outside the basis below which there is nothing new in it
 SAME = 1e-6  # relative distance below which two eigenvalues count as one
-GRAPH_FACTOR = 4  # what a record with its autograd graph takes, in multiples of the record alone
+SINGLE_NOISE = 1e-6  # residuals that single precision cannot tell from zero
 
 
-class LayerHessian:
-    """H of the mean loss over `records` with respect to the weights [out, in] of `layer`, in float64.
+class Symmetric(Protocol):
+    """Anything that multiplies matrices V [k, out, in] by a symmetric operator."""
 
-    Records with a curved tail are recaptured on every walk by `Records`; here they are held, graph and all, where they
-    fit into the room that `Records` did not use, since an eigenvector takes many walks.
-    """
+    @property
+    def dim(self) -> int:
+        """Rows of H."""
 
-    def __init__(self, records: Records, layer: DenseLayer) -> None:
-        self.layer, self.shape = layer, (layer.out_features, layer.in_features)
-        self.dim = layer.out_features * layer.in_features
-        self._records = records
-        self._held: list[Record] | None = None
+    @property
+    def shape(self) -> tuple[int, int]:
+        """[out, in]."""
 
     def times(self, V: Tensor) -> Tensor:
-        """H V; V [..., out, in] → [..., out, in], all directions in one walk over the samples."""
-        directions = V.double().reshape(-1, *self.shape)
-        H_V: Tensor | None = None
-        for record in self._walk():
-            part = _product(record, self.layer.name, directions)
-            H_V = part if H_V is None else H_V.add_(part)
-        assert H_V is not None, "a split has samples"
-        return (H_V / len(self._records)).reshape(V.shape)
-
-    def rayleigh_quotients(self, v: Tensor) -> Tensor:
-        """vᵀ H_i v of every sample i [n], v [out, in]; their mean is vᵀ H v."""
-        v, name = v.double(), self.layer.name
-        quotients = []
-        for record in self._walk():
-            u = record.layers[name].x.double() @ v.to(record.f.device).T
-            quotients.append((u * record.curvature_times(name, u)).sum((1, 2)))
-        return torch.cat(quotients)
-
-    def dense(self) -> Tensor:
-        """H itself [dim, dim]."""
-        if self.dim > DENSE_LIMIT:
-            raise ValueError(f"{self.layer.name}: {self.dim} weights are too many for a dense Hessian.")
-        H: Tensor | None = None
-        for record in self._walk():
-            if H is None:
-                H = torch.zeros(*self.shape, *self.shape, dtype=torch.float64, device=record.f.device)
-            _add_gauss_newton(H, record, self.layer.name)
-            _add_residual(H, record, self.layer.name)
-        assert H is not None, "a split has samples"
-        H = H.reshape(self.dim, self.dim) / len(self._records)
-        return (H + H.T) / 2
-
-    def _walk(self) -> Iterator[Record]:
-        if self._held is not None:
-            yield from self._held
-            return
-        held: list[Record] | None = []
-        left = self._records.room
-        for record in self._records:
-            left -= GRAPH_FACTOR * record.bytes()
-            held = [*held, record] if held is not None and record.has_graph() and left >= 0 else None
-            yield record
-        self._held = held
-
-
-def _product(record: Record, name: str, V: Tensor) -> Tensor:
-    """Σ over the record's samples of (S (V x)) xᵀ; V [k, out, in] → [k, out, in]."""
-    layer = record.layers[name]
-    x, J = layer.x.double(), layer.J.double()
-    (n, T, _), (k, out, _) = x.shape, V.shape
-    V = V.to(x.device)
-    u = (x.flatten(0, 1) @ V.flatten(0, 1).T).reshape(n, T, k, out).transpose(1, 2).reshape(n, k, T * out)
-    J = J.flatten(2)  # [n, C, T·out]
-    J_u = J @ u.transpose(1, 2)  # [n, C, k]
-    S_u = record.loss_function.curvature_times(record.f, J_u).transpose(1, 2) @ J  # [n, k, T·out]
-    if layer.residual_times is not None:
-        rest = [layer.residual_times(u[:, direction].reshape(n, T, out)) for direction in range(k)]
-        S_u = S_u + torch.stack([part.flatten(1) for part in rest], 1)
-    S_u = S_u.reshape(n, k, T, out).permute(1, 3, 0, 2).reshape(k * out, n * T)
-    return (S_u @ x.flatten(0, 1)).reshape(V.shape)
-
-
-def _add_gauss_newton(H: Tensor, record: Record, name: str) -> None:
-    """Adds Σ Aᵀ A ⊗ x xᵀ, A the root of the Gauss–Newton curvature, to H [out, in, out, in]."""
-    x, A = record.layers[name].x.double(), record.gauss_newton_root(name)  # [n, T, in]  [n, C, T, out]
-    if x.shape[1] == 1:
-        x, A = x[:, 0], A[:, :, 0]
-        for o in range(A.shape[2]):
-            S_o = torch.einsum("nc,nco->no", A[:, :, o], A[:, :, o:])  # row o of S from its diagonal on
-            block = x.T @ (S_o[:, :, None] * x[:, None, :]).flatten(1)
-            _add_symmetric(H, o, block)
-        return
-    rows = max(1, ROW_NUMBERS // (A.shape[1] * H.shape[0] * H.shape[1]))
-    matrix = H.view(H.shape[0] * H.shape[1], -1)
-    for A_part, x_part in zip(torch.split(A, rows), torch.split(x, rows), strict=True):
-        G = torch.einsum("ncto,nti->ncoi", A_part, x_part).flatten(2).flatten(0, 1)  # Σ_t a_t ⊗ x_t  [n·C, out·in]
-        matrix.addmm_(G.T, G)
-
-
-def _add_residual(H: Tensor, record: Record, name: str) -> None:
-    """Adds Σ R^{tt'} ⊗ x_t x_t'ᵀ, the curvature of the network after the layer, one unit (t, o) after the other."""
-    layer = record.layers[name]
-    if layer.residual_times is None:
-        return
-    n, T, out = layer.z.shape
-    x = layer.x.double()
-    for t in range(T):
-        for o in range(out):
-            unit = torch.zeros(T, out, dtype=torch.float64, device=x.device)
-            unit[t, o] = 1.0
-            R_to = layer.residual_times(unit.expand(n, T, out))  # column (t, o) of R, which is symmetric
-            H[o] += (x[:, t].T @ torch.einsum("nso,nsi->noi", R_to, x).flatten(1)).view_as(H[o])
-
-
-def _add_symmetric(H: Tensor, o: int, block: Tensor) -> None:
-    """Adds `block` [in, (out − o)·in], row o of H from its diagonal on, on both sides of the diagonal."""
-    row = block.view(H.shape[1], -1, H.shape[3])
-    H[o, :, o:] += row
-    H[o + 1 :, :, o] += row[:, 1:].permute(1, 2, 0)
+        """H V."""
 
 
 @dataclass(frozen=True)
@@ -167,13 +61,32 @@ def top_eigenpairs(
 ) -> EigenPairs:
     """The k largest eigenpairs (all of them where there are fewer), each residual at most `tolerance`.
 
-    With `values_only`, `tolerance` is asked of the eigenvalues alone: by Kato and Temple the error of a Ritz value is
-    at most ‖residual‖² over its distance to the rest of the spectrum, so about half the iterations will do.
+    With `values_only`, `tolerance` is asked of the eigenvalues alone. By Kato and Temple the error of a Ritz value is
+    at most ‖residual‖² over its distance to the rest of the spectrum, so fewer iterations will do, and rougher ones:
+    they run in single precision where they can, and the eigenvalues are then taken in double precision.
     """
     k = min(k, hessian.dim)
     if hessian.dim <= SMALL or (hessian.dim <= DENSE_LIMIT and 4 * k >= hessian.dim):
         pairs = all_eigenpairs(hessian)
         return EigenPairs(pairs.values[:k], pairs.vectors[:k], pairs.residuals[:k], 0)
+    single = hessian.single() if values_only else None
+    if single is None:
+        return _iterated(hessian, k, tolerance, seed, values_only)
+    return _polished(hessian, _iterated(single, k, tolerance, seed, values_only))
+
+
+def _polished(hessian: LayerHessian, rough: EigenPairs) -> EigenPairs:
+    """Eigenvalues and residuals of `rough` in double precision, at the price of one product."""
+    V = rough.vectors.flatten(1)
+    H_V = hessian.times(rough.vectors).flatten(1)
+    T = V @ H_V.T
+    values, Y = (part.flip(-1) for part in torch.linalg.eigh((T + T.T) / 2))
+    V, H_V = Y.T @ V, Y.T @ H_V
+    residuals = (H_V - values[:, None] * V).norm(dim=1) / _scale(values)
+    return EigenPairs(values, V.reshape(rough.vectors.shape), residuals, rough.iterations + 1)
+
+
+def _iterated(hessian: Symmetric, k: int, tolerance: float, seed: int, values_only: bool) -> EigenPairs:
     block = min(k, BLOCK)
     while True:
         pairs = _lanczos(hessian, k, block, tolerance, seed, values_only)
@@ -197,7 +110,7 @@ def _scale(values: Tensor) -> Tensor:
     return largest if largest > 0 else torch.ones_like(largest)
 
 
-def _lanczos(hessian: LayerHessian, k: int, block: int, tolerance: float, seed: int, values_only: bool) -> EigenPairs:
+def _lanczos(hessian: Symmetric, k: int, block: int, tolerance: float, seed: int, values_only: bool) -> EigenPairs:
     """Block Lanczos with full reorthogonalisation and thick restarts.
 
     Q [m, dim] is the basis and T = Q H Qᵀ. The part of H Q outside the basis lies along the newest block: with
@@ -205,7 +118,7 @@ def _lanczos(hessian: LayerHessian, k: int, block: int, tolerance: float, seed: 
     """
     generator = torch.Generator().manual_seed(seed)
     new = torch.linalg.qr(torch.randn(hessian.dim, block, generator=generator, dtype=torch.float64))[0].T
-    most = max(4 * k + 4 * block, BASIS_NUMBERS // hessian.dim)
+    most = max(4 * k + 4 * block, BASIS_NUMBERS // hessian.dim)  # vectors in the basis
     Q, T = new[:0], new.new_zeros(0, 0)
     for step in range(1, MOST_STEPS + 1):
         H_new = hessian.times(new.reshape(-1, *hessian.shape)).flatten(1)
@@ -226,7 +139,7 @@ def _lanczos(hessian: LayerHessian, k: int, block: int, tolerance: float, seed: 
 
 
 def _converged(theta: Tensor, residuals: Tensor, k: int, tolerance: float, values_only: bool) -> bool:
-    if bool((residuals[:k] <= tolerance).all()):
+    if bool((residuals[:k] <= (max(tolerance, SINGLE_NOISE) if values_only else tolerance)).all()):
         return True
     if not values_only or bool((residuals[:k] > 1e-3).any()):
         return False
@@ -246,7 +159,7 @@ def _bordered(T: Tensor, columns: Tensor) -> Tensor:
 
 
 def _outside(P: Tensor, Q: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """What P [b, dim] adds to the basis Q: N [≤ b, dim] orthonormal and ⟂ Q, and B: ‖B y‖ is the part of Pᵀ y outside Q.
+    """What P [b, dim] adds to the basis Q: N [≤ b, dim] orthonormal and ⟂ Q, and B: Pᵀ y outside Q has length ‖B y‖.
 
     Where P adds nothing (the Krylov space is exhausted), random directions take over, with B = 0 there.
     """
@@ -256,9 +169,11 @@ def _outside(P: Tensor, Q: Tensor, generator: torch.Generator) -> tuple[Tensor, 
     U, size, N = torch.linalg.svd(P, full_matrices=False)
     real = size > EXHAUSTED * scale
     N, B = N[real], (U * size).T[real]
-    missing = min(len(P), P.shape[1] - len(Q)) - len(N)
-    fresh = torch.randn(max(0, missing), P.shape[1], generator=generator, dtype=torch.float64).to(P.device)
-    N = torch.cat([N, fresh])[: len(N) + missing]
-    for _ in range(2):
+    if bool((size > 1e-3 * scale).all()):
+        return N, B
+    missing = max(0, min(len(P), P.shape[1] - len(Q)) - len(N))
+    fresh = torch.randn(missing, P.shape[1], generator=generator, dtype=torch.float64).to(P.device)
+    N = torch.cat([N, fresh])
+    for _ in range(2):  # what is small, or random, is not yet ⟂ Q to rounding
         N = torch.linalg.qr((N - (N @ Q.T) @ Q).T)[0].T
-    return N, torch.cat([B, B.new_zeros(max(0, missing), len(P))])[: len(N)]
+    return N, torch.cat([B, B.new_zeros(missing, len(P))])

@@ -85,6 +85,9 @@ class Given:
     def dense(self) -> Tensor:
         return self.matrix
 
+    def single(self) -> None:
+        return None
+
 
 DECAY = [1.0 / (i + 2) for i in range(500)]
 
@@ -121,6 +124,30 @@ def test_values_alone_take_fewer_walks_and_are_as_good_as_asked() -> None:
     pairs = top_eigenpairs(alone, 1, values_only=True)  # type: ignore[arg-type]
     assert alone.walks < both.walks
     assert pairs.values[0] == pytest.approx(0.55, rel=1e-6) and pairs.residuals[0] > 1e-6
+
+
+@pytest.mark.parametrize("scale", [1.0, 400.0])
+def test_single_precision_iterations_end_in_double_precision_values(make_audit, monkeypatch, scale) -> None:
+    """Also for a network so confident that its curvature is far below what single precision can hold."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(25, 20), nn.ReLU(), nn.Linear(20, 3)).double()
+    network[2].weight.data *= scale
+    x = torch.randn(400, 25, dtype=torch.float64)
+    first, second = network(x).topk(2).values.T
+    x = x[(first - second).argsort()[-40:]]  # the surest answers
+    y = network(x).argmax(1)
+    audit = make_audit(network, x.numpy(), y.numpy(), x[:2].numpy(), y[:2].numpy())
+    hessian = LayerHessian(audit.train, audit.layers[0])
+    assert hessian.dim > spectrum.SMALL and hessian.single() is not None
+    pairs = top_eigenpairs(hessian, 1, 1e-7, values_only=True)
+    full = all_eigenpairs(hessian)
+    assert scale == 1.0 or 0 < full.values[0] < 1e-45
+    assert float(pairs.values[0]) == pytest.approx(float(full.values[0]), rel=1e-7)
+    v = pairs.vectors[0]
+    residual = (hessian.times(v) - pairs.values[0] * v).norm() / pairs.values[0]
+    assert float(pairs.residuals[0]) == pytest.approx(float(residual), rel=1e-6, abs=1e-12)
+    audit.train.room = 0
+    assert hessian.single() is None
 
 
 def test_restarts_change_nothing(monkeypatch) -> None:

@@ -50,7 +50,7 @@ CARDS: tuple[Card, ...] = (
         title="Largest Hessian eigenvalue",
         meaning="How strongly the train loss bends in the sharpest direction of the layer's weights.",
         formula="λ_max(H), H = ∂²L/∂vec(W)²",
-        variant=f"{HESSIAN} Algebraically largest; by eigh or Lanczos, to an estimated relative error of 1e-8. Its "
+        variant=f"{HESSIAN} Algebraically largest; by eigh or Lanczos, to an estimated relative error of 1e-7. Its "
         "interval resamples vᵀ H v over the samples with the eigenvector v held fixed. Network: the largest of the "
         "layers, and lambda_max_sum.",
         can_tell="The largest step at which plain gradient descent would not diverge along that direction, 2/λ_max.",

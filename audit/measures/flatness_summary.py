@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.blocks.flatness import LayerFlatness, NetworkFlatness
-from audit.measures.flatness_terms import Terms
 from audit.fields import Interval
+from audit.measures.flatness_terms import Terms
 from audit.settings import Settings
 
 Array = NDArray[np.float64]
-DRAWN = 1 << 22  # bootstrap indices drawn at once
+DRAWN = 1 << 18  # bootstrap indices drawn at once: few enough to be counted inside the cache
 NORMAL_95 = 1.959963984540054
 
 

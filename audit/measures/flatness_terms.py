@@ -49,7 +49,8 @@ def terms_of(record: Record, name: str, W: Tensor, bias: Tensor | None, seed: in
     layer = record.layers[name]
     x, u = layer.x.double(), layer.z.double()
     u = u if bias is None else u - bias  # W x, without forming it anew
-    terms = _gauss_newton(record.gauss_newton_root(name), _root_times_weight(record, layer, W), x, u)
+    A = record.gauss_newton_root(name)
+    terms = _gauss_newton(A, A @ W, x, u)
     if layer.residual_times is None:
         return terms
     if is_probed(layer):
@@ -62,14 +63,10 @@ def is_probed(layer: LayerRecord) -> bool:
     return layer.residual_times is not None and layer.z.shape[1] * layer.z.shape[2] > EXACT_UNITS
 
 
-def _root_times_weight(record: Record, layer: LayerRecord, W: Tensor) -> Tensor:
-    """A W [n, C, T, in]."""
-    return record.loss_function.curvature_root_times(record.f, layer.J.double() @ W)
-
-
 def _gauss_newton(A: Tensor, A_W: Tensor, x: Tensor, u: Tensor) -> Terms:
+    """The forms of Aᵀ A. A and A_W are used up: they are the largest tables here, and squared in place."""
     if x.shape[1] == 1:
-        A2, A_W2 = A[:, :, 0].square().sum(1), A_W[:, :, 0].square().sum(1)  # [n, out]  [n, in]
+        A2, A_W2 = A[:, :, 0].square_().sum(1), A_W[:, :, 0].square_().sum(1)  # [n, out]  [n, in]
         x2 = x[:, 0].square()
         norm2 = x2.sum(1)
         return Terms(norm2 * A2.sum(1), norm2 * A_W2.sum(1), A2 * u[:, 0].square(), A_W2 * x2)

@@ -1,0 +1,182 @@
+"""The Hessian of the mean train loss with respect to one layer's weights: its products and its matrix.
+
+z = W x + b is linear in W, so H_W = mean_i Σ_{t,t'} S_i^{tt'} ⊗ x_it x_it'ᵀ with S = ∂²l/∂z² = Jᵀ Λ J + R, and H·V
+costs two matrix products with x and two thin ones with J; no gradient with respect to W is formed. vec(W) is row-major.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from audit.layers import DenseLayer
+from audit.loss import Loss
+from audit.measure import Records
+from audit.record import Record
+
+DENSE_LIMIT = 4096  # weights up to which the matrix itself is formed (128 MB)
+ROW_NUMBERS = 1 << 22  # numbers in one block of weight Jacobians
+GRAPH_FACTOR = 4  # what a record with its autograd graph takes, in multiples of the record alone
+SINGLE_SHARE = 4  # single-precision copies may take this part of the room of the records
+
+
+class LayerHessian:
+    """H of the mean loss over `records` with respect to the weights [out, in] of `layer`, in float64.
+
+    Records with a curved tail are recaptured on every walk by `Records`; here they are held, graph and all, where they
+    fit into the room that `Records` did not use, since an eigenvector takes many walks.
+    """
+
+    def __init__(self, records: Records, layer: DenseLayer) -> None:
+        self.layer, self.shape = layer, (layer.out_features, layer.in_features)
+        self.dim = layer.out_features * layer.in_features
+        self._records = records
+        self._held: list[Record] | None = None
+
+    def times(self, V: Tensor) -> Tensor:
+        """H V; V [..., out, in] → [..., out, in], all directions in one walk over the samples."""
+        directions = V.double().reshape(-1, *self.shape)
+        H_V: Tensor | None = None
+        for record in self._walk():
+            part = _product(record, self.layer.name, directions)
+            H_V = part if H_V is None else H_V.add_(part)
+        assert H_V is not None, "a split has samples"
+        return (H_V / len(self._records)).reshape(V.shape)
+
+    def rayleigh_quotients(self, v: Tensor) -> Tensor:
+        """vᵀ H_i v of every sample i [n], v [out, in]; their mean is vᵀ H v."""
+        v, name = v.double(), self.layer.name
+        quotients = []
+        for record in self._walk():
+            u = record.layers[name].x.double() @ v.to(record.f.device).T
+            quotients.append((u * record.curvature_times(name, u)).sum((1, 2)))
+        return torch.cat(quotients)
+
+    def single(self) -> SingleHessian | None:
+        """H in single precision, two to three times as quick; None where the tail is curved or memory is short."""
+        parts: list[tuple[Tensor, Tensor, Tensor]] = []
+        left = self._records.room // SINGLE_SHARE
+        for record in self._walk():
+            layer = record.layers[self.layer.name]
+            left -= 4 * (layer.x.numel() + layer.J.numel())
+            if left < 0 or layer.residual_times is not None:
+                return None
+            parts.append((layer.x.float(), layer.J.flatten(2).float(), record.f))
+        x, J, f = (torch.cat(column) for column in zip(*parts, strict=True))
+        return SingleHessian(self.dim, self.shape, record.loss_function, x, J, f)
+
+    def dense(self) -> Tensor:
+        """H itself [dim, dim]."""
+        if self.dim > DENSE_LIMIT:
+            raise ValueError(f"{self.layer.name}: {self.dim} weights are too many for a dense Hessian.")
+        H: Tensor | None = None
+        for record in self._walk():
+            if H is None:
+                H = torch.zeros(*self.shape, *self.shape, dtype=torch.float64, device=record.f.device)
+            _add_gauss_newton(H, record, self.layer.name)
+            _add_residual(H, record, self.layer.name)
+        assert H is not None, "a split has samples"
+        H = H.reshape(self.dim, self.dim) / len(self._records)
+        return (H + H.T) / 2
+
+    def _walk(self) -> Iterator[Record]:
+        if self._held is not None:
+            yield from self._held
+            return
+        held: list[Record] | None = []
+        left = self._records.room
+        for record in self._records:
+            left -= GRAPH_FACTOR * record.bytes()
+            held = [*held, record] if held is not None and record.has_graph() and left >= 0 else None
+            yield record
+        self._held = held
+
+
+@dataclass(frozen=True)
+class SingleHessian:
+    """H with x and J in single precision: good for directions, not for final numbers.
+
+    Λ J u is taken in double precision and scaled before it is rounded: a confident network's curvature of 1e-40 is
+    still a curvature.
+    """
+
+    dim: int
+    shape: tuple[int, int]
+    loss: Loss
+    x: Tensor  # [n, T, in]
+    J: Tensor  # [n, C, T·out]
+    f: Tensor  # [n, C]  double
+
+    def times(self, V: Tensor) -> Tensor:
+        """H V; V [k, out, in] → [k, out, in], given and returned in double precision."""
+        u = _pushed(self.x, V.to(self.x.device).float())
+        a = self.loss.curvature_times(self.f, (self.J @ u.transpose(1, 2)).double())
+        scale = a.abs().max().clamp(min=torch.finfo(torch.float64).tiny)
+        S_u = (a / scale).float().transpose(1, 2) @ self.J
+        return _pulled(self.x, S_u, V.shape).double() * (scale / len(self.x))
+
+
+def _product(record: Record, name: str, V: Tensor) -> Tensor:
+    """Σ over the record's samples of (S (V x)) xᵀ; V [k, out, in] → [k, out, in]."""
+    layer = record.layers[name]
+    x, J = layer.x.double(), layer.J.double().flatten(2)  # [n, T, in]  [n, C, T·out]
+    u = _pushed(x, V.to(x.device))
+    S_u = record.loss_function.curvature_times(record.f, J @ u.transpose(1, 2)).transpose(1, 2) @ J
+    if layer.residual_times is not None:
+        rest = [layer.residual_times(part.reshape(layer.z.shape)) for part in u.unbind(1)]
+        S_u = S_u + torch.stack([part.flatten(1) for part in rest], 1)
+    return _pulled(x, S_u, V.shape)
+
+
+def _pushed(x: Tensor, V: Tensor) -> Tensor:
+    """V x: V [k, out, in] → [n, k, T·out]."""
+    (n, T, _), (k, out, _) = x.shape, V.shape
+    return (x.flatten(0, 1) @ V.flatten(0, 1).T).reshape(n, T, k, out).transpose(1, 2).reshape(n, k, T * out)
+
+
+def _pulled(x: Tensor, U: Tensor, shape: torch.Size) -> Tensor:
+    """Σ u xᵀ over samples and tokens: U [n, k, T·out] → [k, out, in]."""
+    (n, T, _), (k, out, _) = x.shape, shape
+    return (U.reshape(n, k, T, out).permute(1, 3, 0, 2).reshape(k * out, n * T) @ x.flatten(0, 1)).reshape(shape)
+
+
+def _add_gauss_newton(H: Tensor, record: Record, name: str) -> None:
+    """Adds Σ Aᵀ A ⊗ x xᵀ, A the root of the Gauss–Newton curvature, to H [out, in, out, in]."""
+    x, A = record.layers[name].x.double(), record.gauss_newton_root(name)  # [n, T, in]  [n, C, T, out]
+    if x.shape[1] == 1:
+        x, A = x[:, 0], A[:, :, 0]
+        for o in range(A.shape[2]):
+            S_o = torch.einsum("nc,nco->no", A[:, :, o], A[:, :, o:])  # row o of S from its diagonal on
+            block = x.T @ (S_o[:, :, None] * x[:, None, :]).flatten(1)
+            _add_symmetric(H, o, block)
+        return
+    rows = max(1, ROW_NUMBERS // (A.shape[1] * H.shape[0] * H.shape[1]))
+    matrix = H.view(H.shape[0] * H.shape[1], -1)
+    for A_part, x_part in zip(torch.split(A, rows), torch.split(x, rows), strict=True):
+        G = torch.einsum("ncto,nti->ncoi", A_part, x_part).flatten(2).flatten(0, 1)  # Σ_t a_t ⊗ x_t  [n·C, out·in]
+        matrix.addmm_(G.T, G)
+
+
+def _add_residual(H: Tensor, record: Record, name: str) -> None:
+    """Adds Σ R^{tt'} ⊗ x_t x_t'ᵀ, the curvature of the network after the layer, one unit (t, o) after the other."""
+    layer = record.layers[name]
+    if layer.residual_times is None:
+        return
+    n, T, out = layer.z.shape
+    x = layer.x.double()
+    for t in range(T):
+        for o in range(out):
+            unit = torch.zeros(T, out, dtype=torch.float64, device=x.device)
+            unit[t, o] = 1.0
+            R_to = layer.residual_times(unit.expand(n, T, out))  # column (t, o) of R, which is symmetric
+            H[o] += (x[:, t].T @ torch.einsum("nso,nsi->noi", R_to, x).flatten(1)).view_as(H[o])
+
+
+def _add_symmetric(H: Tensor, o: int, block: Tensor) -> None:
+    """Adds `block` [in, (out − o)·in], row o of H from its diagonal on, on both sides of the diagonal."""
+    row = block.view(H.shape[1], -1, H.shape[3])
+    H[o, :, o:] += row
+    H[o + 1 :, :, o] += row[:, 1:].permute(1, 2, 0)
