@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from audit.blocks.sensitivity import Bound, Histogram, LayerSensitivity, NetworkSensitivity
 from audit.bounds import Bounds, LayerColumns, plain_bound, skip_form
+from audit.fields import Interval
 from audit.layers import DenseLayer
 from audit.measure import Measurement
-from audit.fields import Interval
 from audit.resample import Resampled
 
 Array = NDArray[np.float64]
