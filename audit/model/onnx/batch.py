@@ -8,9 +8,10 @@ import numpy as np
 from onnx import ModelProto
 
 from audit.model.onnx.fold import fold
-from audit.model.onnx.graph import Array, TensorType, tensor_type
+from audit.model.onnx.graph import Array
 from audit.model.onnx.lift import lift_batch
 from audit.model.onnx.runtime import RuntimeFailure, Session, random_input
+from audit.model.onnx.types import TensorType, tensor_type
 
 FREE_SIZES = (8, 16, 32, 64, 224)
 """What to try for other sizes that a file leaves open."""

@@ -13,18 +13,17 @@ from audit.model.onnx.einsum import Product, plain_product
 from audit.model.onnx.graph import (
     FLOATS,
     Array,
-    TensorType,
     add_constant,
     attributes,
     constants,
     fresh,
-    infer_types,
     skip_final_identities,
     to_array,
     uses,
 )
 from audit.model.onnx.layer import DENSE_DOMAIN, Layer, has_fused_batchnorm, write_layers
 from audit.model.onnx.naming import layer_name
+from audit.model.onnx.types import TensorType, infer_types
 
 ACTIVATION = "activation"
 """Attributes of onnxruntime's FusedGemm that belong to the activation in it: activation_alpha is its alpha."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
-from audit.model.onnx.graph import TensorType, attributes, constants, infer_types, opset, producers, to_array
+from audit.model.onnx.graph import attributes, constants, opset, producers, to_array
+from audit.model.onnx.types import TensorType, infer_types
 
 RESHAPES = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
 

@@ -7,24 +7,15 @@ from math import prod
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
-from audit.model.onnx.graph import (
-    Array,
-    TensorType,
-    add_constant,
-    constants,
-    fresh,
-    infer_node,
-    infer_types,
-    prune,
-    to_array,
-)
+from audit.model.onnx.graph import Array, add_constant, constants, fresh, prune, to_array
+from audit.model.onnx.types import TensorType, infer_node, infer_types
 
 SPREADING = ("Expand", "Concat", "Add", "Sub", "Mul", "Div")
 """Operators that may have a constant operand with one copy per sample in it."""
 
 
 def lift_batch(fixed: ModelProto, freed: ModelProto, size: int) -> None:
-    """Rewrite `freed`, which is `fixed` with the batch `size` taken off its input, so that any batch runs through it."""
+    """Rewrite `freed`, which is `fixed` with the batch `size` taken off its input, so that any batch runs through."""
     _Lift(fixed, freed, size).run()
 
 

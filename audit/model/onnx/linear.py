@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from audit.model.onnx.graph import Array, TensorType, add_constant, attributes, fresh, infer_types, set_nodes
+from audit.model.onnx.graph import Array, add_constant, attributes, fresh, set_nodes
+from audit.model.onnx.types import TensorType, infer_types
 
 KINDS = {"LinearClassifier": "linear_classifier", "LinearRegressor": "linear_regressor"}
 

@@ -13,12 +13,13 @@ from audit.model.common import check_weights
 from audit.model.onnx.batch import settle_batch
 from audit.model.onnx.convert import convert
 from audit.model.onnx.dense import rewrite_dense
-from audit.model.onnx.graph import opset, tensor_type
+from audit.model.onnx.graph import opset
 from audit.model.onnx.outputs import take_off_head
 from audit.model.onnx.ports import choose_input, choose_output
 from audit.model.onnx.prepare import class_labels, prepare, refuse
 from audit.model.onnx.read import Source, read
 from audit.model.onnx.runtime import Reference
+from audit.model.onnx.types import tensor_type
 from audit.settings import Settings
 
 DTYPES: dict[int, torch.dtype] = {

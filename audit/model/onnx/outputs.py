@@ -8,10 +8,11 @@ import numpy as np
 from onnx import ModelProto, helper
 
 from audit.model.onnx.batch import trial_inputs
-from audit.model.onnx.graph import Array, TensorType, add_constant, bypass, fresh, prune, set_nodes, tensor_type
+from audit.model.onnx.graph import Array, add_constant, bypass, fresh, prune, set_nodes
 from audit.model.onnx.heads import View, find_head
 from audit.model.onnx.ports import require_flat
 from audit.model.onnx.runtime import RuntimeFailure, Session
+from audit.model.onnx.types import TensorType, tensor_type
 
 LINEAR = ("Gemm", "MatMul", "Add", "Dense", "Conv", "Einsum", "FusedMatMul", "Gather")
 """Operators whose results can be any number: an output that one of them makes is not a probability."""

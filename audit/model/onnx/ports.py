@@ -7,7 +7,8 @@ from pathlib import Path
 from onnx import ModelProto, TensorProto
 
 from audit.errors import ModelError
-from audit.model.onnx.graph import FLOATS, TensorType, infer_types, producers
+from audit.model.onnx.graph import FLOATS, producers
+from audit.model.onnx.types import TensorType, infer_types
 
 
 def choose_output(path: Path, model: ModelProto, wanted: str | None) -> str:

@@ -1,0 +1,108 @@
+"""Element types and shapes of the values in a graph, as far as they can be told without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from audit.model.onnx.graph import opset, with_graph
+
+SMALL = 1024
+"""Elements up to which an initializer may matter to shape inference: shapes, axes and repeats are never longer."""
+
+SCALINGS = ("Scaler", "Normalizer", "Imputer", "Binarizer")
+ACTIVATIONS = (
+    "Gelu",
+    "FastGelu",
+    "QuickGelu",
+    "BiasGelu",
+    "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
+)
+"""Operators that keep the shape of their first input, which ONNX shape inference has no rule for."""
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type (a `TensorProto` number, 0: unknown) and shape (None: unknown; a free size is None)."""
+
+    element: int = 0
+    shape: tuple[int | None, ...] | None = None
+
+
+def tensor_type(value: ValueInfoProto) -> TensorType:
+    """What a declaration says about a value; sequences and maps have element type 0."""
+    declared = value.type.tensor_type
+    if not value.type.HasField("tensor_type") or not declared.HasField("shape"):
+        return TensorType(declared.elem_type)
+    return TensorType(declared.elem_type, tuple(_size(dim) for dim in declared.shape.dim))
+
+
+def _size(dim: Any) -> int | None:
+    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None
+
+
+def infer_types(model: ModelProto) -> dict[str, TensorType]:
+    """Types of all values, by ONNX shape inference over the graph without its heavy weights."""
+    light = skeleton(model)
+    # a graph that inference rejects may still run; then only what the file declares is known
+    with suppress(onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        light = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    graph = light.graph
+    types = {tensor.name: TensorType(tensor.data_type, tuple(tensor.dims)) for tensor in graph.initializer}
+    return types | {value.name: tensor_type(value) for value in (*graph.value_info, *graph.input, *graph.output)}
+
+
+def infer_node(
+    model: ModelProto, node: NodeProto, types: Mapping[str, TensorType], known: Mapping[str, TensorProto]
+) -> dict[str, TensorType]:
+    """Types of one node's outputs from those of its inputs; unknown where ONNX has no rule."""
+    plain = _plain(node)
+    inputs = {name: types.get(name, TensorType()) for name in plain.input if name}
+    try:
+        schema = onnx.defs.get_schema(plain.op_type, opset(model, plain.domain), plain.domain)
+        found = onnx.shape_inference.infer_node_outputs(
+            schema,
+            plain,
+            {name: helper.make_tensor_type_proto(kind.element, kind.shape) for name, kind in inputs.items()},
+            {name: known[name] for name in inputs if name in known and _elements(known[name]) <= SMALL},
+            opset_imports=list(model.opset_import),
+            ir_version=model.ir_version,
+        )
+    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        found = {}
+    return {name: tensor_type(ValueInfoProto(name=name, type=found.get(name))) for name in node.output if name}
+
+
+def _elements(tensor: TensorProto) -> float:
+    return float(np.prod(tensor.dims, dtype=float))
+
+
+def skeleton(model: ModelProto) -> ModelProto:
+    """The model with its large initializers turned into inputs of the same type: cheap to copy and to send around."""
+    graph = GraphProto(name=model.graph.name or "graph")
+    graph.node.extend(_plain(node) for node in model.graph.node)
+    graph.input.extend(model.graph.input)
+    graph.output.extend(model.graph.output)
+    declared = {value.name for value in graph.input}
+    for tensor in model.graph.initializer:
+        if _elements(tensor) <= SMALL:
+            graph.initializer.append(tensor)
+        elif tensor.name not in declared:
+            graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    return with_graph(model, graph)
+
+
+def _plain(node: NodeProto) -> NodeProto:
+    """A node that shape inference knows, where it does not know one that keeps the shape."""
+    if node.op_type in SCALINGS and node.domain == "ai.onnx.ml":
+        return helper.make_node("Cast", node.input[:1], node.output[:1], to=TensorProto.FLOAT)
+    if node.op_type in ACTIVATIONS and node.domain == "com.microsoft":
+        return helper.make_node("Identity", node.input[:1], node.output[:1])
+    return node
