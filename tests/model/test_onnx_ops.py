@@ -157,6 +157,10 @@ VERSIONS = {
     "Unsqueeze axes as input": single("Unsqueeze", normal(2, 4), np.array([-1, 0]), opset=13),
     "Slice as attributes": single("Slice", normal(4, 6), opset=9, starts=[1, -3], ends=[3, 100], axes=[0, 1]),
     "Slice as inputs": single("Slice", normal(4, 6), [3], [-100], [1], [-2], opset=13),
+    "Slice to the ends of int64": single(
+        "Slice", normal(4, 6), [-(2**63), 2**63 - 1], [2**63 - 1, -(2**63)], [0, 1], [1, -2], opset=13
+    ),
+    "Slice of nothing": single("Slice", normal(4, 6), [3], [1], [0], opset=13),
     "Clip as attributes": single("Clip", normal(3, 4), opset=9, min=-0.5, max=0.25),
     "Clip as inputs": single("Clip", normal(3, 4), None, np.float32(0.25), opset=13),
     "Pad as attributes": single("Pad", normal(3, 4), opset=9, pads=[0, 1, 2, 0], value=0.5),

@@ -22,11 +22,10 @@ def _slice(x: Tensor, starts_input: Tensor | None = None, ends_input: Tensor | N
     dims = ints(axes_input if axes_input is not None else axes) or list(range(len(first)))
     strides = ints(steps) or [1] * len(first)
     for axis, start, stop, step in zip(dims, first, last, strides, strict=True):
+        places = range(*slice(start, stop, step).indices(x.shape[axis]))  # bounds may be the ends of int64
         if step > 0:
-            cut = [slice(None)] * (axis % x.dim()) + [slice(start, stop, step)]
-            x = x[tuple(cut)]
-        else:  # torch has no backward slices; range knows where they begin and end
-            places = range(x.shape[axis])[slice(start, stop if stop >= -x.shape[axis] else None, step)]
+            x = x[(slice(None),) * (axis % x.dim()) + (slice(places.start, places.stop, step),)]
+        else:  # torch has no backward slices
             x = x.index_select(axis, torch.tensor(list(places), dtype=torch.long, device=x.device))
     return x
 
