@@ -37,22 +37,40 @@ def dense_layers(draft: Draft, constants: Constants) -> None:
         node, product = _with_added_bias(node, product, constants)
         key = (constants.key(product.matrix), product.rows_are_outputs, constants.key(product.bias))
         if key not in made:
-            made[key] = _new_layer(draft, product, constants)
+            made[key] = _new_layer(draft, node, product, constants)
         draft.replace(node, made[key], (product.x,), kind="call_module")
 
 
-def _new_layer(draft: Draft, product: Product, constants: Constants) -> str:
+def _new_layer(draft: Draft, node: Node, product: Product, constants: Constants) -> str:
     weight = constants.parameter(product.matrix, transposed=not product.rows_are_outputs)
     bias = None if product.bias is None else constants.parameter(product.bias, flat=True)
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     layer.weight = weight
     layer.register_parameter("bias", bias)
     wish, display = constants.label(product.matrix, product.bias)
-    path = draft.free_path(wish)
+    path = draft.free_path(wish, node)
     draft.modules[path], draft.ops[path] = layer, product.op
     if display not in (path, *draft.names.values(), *draft.modules):
         draft.names[path] = display
     return path
+
+
+def keep_samples_apart(draft: Draft) -> None:
+    """Turns reshape → dense → reshape into reshape → dense, on the second shape.
+
+    nn.MultiheadAttention flattens [tokens, samples, width] before its out_proj, so that a sample's rows lie scattered;
+    a dense layer does not mind the shape before the features, but whoever looks at single samples does.
+    """
+    for node in [node for node in draft.graph.nodes if node.op == "call_module" and node.target in draft.ops]:
+        layer, (flat,), users = draft.modules[node.target], node.args, list(node.users)
+        if flat.target is not aten.reshape.default or len(users) != 1 or users[0].target is not aten.reshape.default:
+            continue
+        before, after = flat.args[1], users[0].args[1]
+        if len(before) == 2 and before[1] == layer.in_features and after[-1] == layer.out_features:
+            with draft.graph.inserting_before(users[0]):
+                apart = draft.graph.call_function(aten.reshape.default, (flat.args[0], [*after[:-1], before[1]]))
+            draft.replace(users[0], node.target, (apart,), kind="call_module")
+            draft.graph.erase_node(node)
 
 
 def _product(node: Node, constants: Constants) -> Product | None:

@@ -7,6 +7,7 @@ Weights lie in a plain dictionary until the end, so that a pass can turn "get fc
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,9 +34,10 @@ class Draft:
         """The nodes that call one of these operators, in order."""
         return [node for node in self.graph.nodes if node.op == "call_function" and node.target in targets]
 
-    def free_path(self, wish: str) -> str:
-        """`wish`, or the nearest path that neither a module nor a tensor has."""
-        paths = itertools.chain([wish], (f"{wish}_{number}" for number in itertools.count(2)))
+    def free_path(self, wish: str, caller: Node) -> str:
+        """`wish`, or the module that `caller` was written in, or the nearest path that no module or tensor has yet."""
+        numbered = (f"{wish}_{number}" for number in itertools.count(2))
+        paths = itertools.chain([wish], filter(None, [_module_of(caller)]), numbered)
         return next(path for path in paths if path not in self.modules and path not in self.tensors)
 
     def replace(self, node: Node, target: Any, args: tuple[Any, ...], kind: str = "call_function") -> Node:
@@ -75,6 +77,13 @@ def arguments(node: Node) -> dict[str, Any]:
     schema = node.target._schema.arguments  # type: ignore[union-attr]
     given = dict(zip((argument.name for argument in schema), node.args, strict=False)) | dict(node.kwargs)
     return {argument.name: given.get(argument.name, argument.default_value) for argument in schema}
+
+
+def _module_of(node: Node) -> str:
+    """The path of the innermost module that the exporter saw around `node`; empty where it did not say."""
+    stack = node.meta.get("nn_module_stack") or {"": ("", None)}
+    path = str(list(stack.values())[-1][0])
+    return path if re.fullmatch(r"\w+(\.\w+)*", path) else ""
 
 
 def shape_of(node: Node) -> tuple[Any, ...]:

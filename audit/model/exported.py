@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from audit.errors import ModelError
 from audit.model.constants import Constants
-from audit.model.dense import dense_layers
+from audit.model.dense import dense_layers, keep_samples_apart
 from audit.model.draft import Draft, Node
 from audit.model.formulas import DECOMPOSITIONS, tidy
 from audit.model.outputs import choose_output, named_outputs, take_off_head
@@ -38,11 +38,11 @@ class Canonical:
 
 def canonical(program: ExportedProgram, path: Path, wish: str | None = None) -> Canonical:
     """`program` in canonical form, computing the output called `wish` (None: the only one that looks like scores)."""
-    functional = program.run_decompositions(DECOMPOSITIONS)  # no in-place operators, composite ones kept
-    draft = _draft(functional, path)
+    draft = _draft(_functional(program), path)
     tidy(draft, path)
     constants = Constants(draft)
     dense_layers(draft, constants)
+    keep_samples_apart(draft)
     weight_modules(draft, constants)
     recurrent_modules(draft, constants)
     values = {name: node.meta["val"] for name, node in draft.outputs.items()}
@@ -51,6 +51,15 @@ def canonical(program: ExportedProgram, path: Path, wish: str | None = None) -> 
     follow_weights(draft, _working_type(draft))
     network = draft.finish(draft.outputs[output])
     return Canonical(network, draft.ops, draft.names, output, head, tuple(draft.notes))
+
+
+def _functional(program: ExportedProgram) -> ExportedProgram:
+    """Without in-place operators and fused layers. Rewriting takes seconds, so it is done only where there are some."""
+    calls = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    blocks = any(isinstance(target, torch._ops.HigherOrderOperator) for target in calls)
+    writes = any(isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable for target in calls)
+    fused = any(target in DECOMPOSITIONS for target in calls)
+    return program.run_decompositions(DECOMPOSITIONS) if blocks or writes or fused else program
 
 
 def _draft(program: ExportedProgram, path: Path) -> Draft:

@@ -29,6 +29,12 @@ COPIES = (
 )
 
 
+DROPOUTS = (
+    aten.dropout.default,
+    aten.feature_dropout.default,
+    aten.alpha_dropout.default,
+    aten.feature_alpha_dropout.default,
+)
 BATCH_STATISTICS = (
     aten._native_batch_norm_legit.default,
     aten._native_batch_norm_legit.no_stats,
@@ -158,12 +164,15 @@ def tidy(draft: Draft, path: Path) -> None:
     for node in draft.calls(*FORMULAS):
         draft.replace(node, FORMULAS[node.target], tuple(arguments(node).values()))
     _refuse_training(draft, path)
+    for node in draft.calls(*DROPOUTS):
+        draft.bypass(node, node.all_input_nodes[0])
     _refuse_fused(draft, path)
 
 
 def _refuse_training(draft: Draft, path: Path) -> None:
-    dropout = [node for node in draft.calls(aten.dropout.default, aten.native_dropout.default) if node.args[2]]
-    norms = [node for node in draft.calls(aten.batch_norm.default) if node.args[5]]
+    dropout = [node for node in draft.calls(*DROPOUTS) if arguments(node)["train"]]
+    dropout += draft.calls(aten.native_dropout.default)
+    norms = [node for node in draft.calls(aten.batch_norm.default) if arguments(node)["training"]]
     norms += draft.calls(*BATCH_STATISTICS)
     if dropout or norms:
         what = "dropout is on" if dropout else "BatchNorm uses the statistics of the batch"

@@ -32,7 +32,7 @@ def recurrent_modules(draft: Draft, constants: Constants) -> None:
             continue
         key = tuple(constants.key(weight) for weight in given["params"])
         if key not in made:
-            made[key] = draft.free_path(_owner(str(given["params"][0].target)))
+            made[key] = draft.free_path(_owner(str(given["params"][0].target)), node)
             draft.modules[made[key]] = _module(node, given, constants)
         _call(draft, node, made[key], given)
 

@@ -35,7 +35,7 @@ def weight_modules(draft: Draft, constants: Constants) -> None:
             module = BUILDERS[node.target](node, given, weights)
             if module is None:
                 continue
-            made[key] = draft.free_path(constants.label(tensors["weight"])[0])
+            made[key] = draft.free_path(constants.label(tensors["weight"])[0], node)
             draft.modules[made[key]] = _filled(module, weights)
         _call(draft, node, made[key], given.get("indices") or given["input"])
 

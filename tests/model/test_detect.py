@@ -24,6 +24,7 @@ from audit.settings import Settings
 
 def test_content_wins_over_the_name(tmp_path: Path) -> None:
     network, x = mlp(nn.ReLU).eval(), torch.randn(4, 6)
+    script = save_script(network, x, tmp_path / "script", "scripted").read_bytes()
     for suffix in (".pt", ".onnx", ".csv", ""):
         path = tmp_path / f"m{suffix}"
         torch.save(network.state_dict(), path)
@@ -32,7 +33,7 @@ def test_content_wins_over_the_name(tmp_path: Path) -> None:
         assert detect(path) == "checkpoint"
         save_file(network.state_dict(), path)
         assert detect(path) == "safetensors"
-        path.write_bytes(save_script(network, x, tmp_path / "script", "scripted").read_bytes())
+        path.write_bytes(script)
         assert detect(path) == "torchscript"
     path.write_bytes(save_pt2(network, x, tmp_path / "m.pt2").read_bytes())
     assert detect(path) == "pt2"

@@ -244,7 +244,7 @@ def dense_names(model: Model) -> tuple[str, ...]:
 
 
 def check_twin(model: Model, case: Case) -> None:
-    """The loaded model is the case's network: same answers in float64 and in its own runtime, same layers, same head."""
+    """The loaded model is the case's network: same answers in float64 and in its own runtime, layers and head."""
     x = case.inputs() if model.input.batch else torch.cat([case.inputs(), case.inputs()[:3]])
     network = copy.deepcopy(model.network).to(torch.float64)
     scores = network(x.double() if x.is_floating_point() else x)
