@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from audit.report import Interval, says
+from audit.fields import Interval, says
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Twin:
     """A test sample that is also in train."""
 
@@ -16,7 +16,7 @@ class Twin:
     same_label: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NearTwin:
     """A test sample that is almost a train sample."""
 
@@ -27,21 +27,25 @@ class NearTwin:
     ratio: float = says("distance to the nearest train sample over that to the tenth-nearest different one")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NearDuplicates:
     """Test samples far closer to one train sample than chance would bring them."""
 
-    space: str | None = says("where distances are taken: input (as fed), or standardised input")
-    dimension: float | None = says("dimension that the samples locally fill; null where all distances are equal")
-    threshold: float | None = says("ratio below which a test sample is a near duplicate")
-    within_train: float | None = says(
-        "share of train samples with such a near twin within train: how common near twins are in these data anyway"
+    space: str | None = says("where distances are taken: input (as fed), or standardised input", default=None)
+    dimension: float | None = says(
+        "dimension that the samples locally fill; null where all distances are equal", default=None
     )
-    pairs: list[NearTwin] = says("the closest ones")
+    threshold: float | None = says("ratio below which a test sample is a near duplicate", default=None)
+    within_train: float | None = says(
+        "share of train samples with such a twin within train: how common they are in these data anyway; null where "
+        "test has none",
+        default=None,
+    )
+    pairs: list[NearTwin] = says("the closest ones", default_factory=list)
     skipped: str | None = says("why near duplicates were not looked for", default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Conflicts:
     """Identical inputs with different labels."""
 
@@ -51,7 +55,7 @@ class Conflicts:
     test: list[int] = says("positions of the first of those test samples")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Suspect:
     """A train sample whose label is probably wrong."""
 
@@ -62,7 +66,7 @@ class Suspect:
     own: float = says("share of the neighbours that have the given label")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SpaceTried:
     """A space that neighbours were looked for in."""
 
@@ -70,41 +74,47 @@ class SpaceTried:
     agreement: float | None = says("share of test labels that their train neighbours do not outvote")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SuspectedMislabels:
     """Train labels that disagree with their neighbours."""
 
-    count: int | None = says("labels that the rule calls suspect")
-    share: float | None = says("count over train samples")
-    expected_by_chance: float | None = says("what the same rule would flag if train labels were as right as test labels")
-    estimated_rate: float | None = says("estimated share of wrong train labels beyond those in test")
-    estimated_rate_ci95: Interval
-    space: str | None
-    spaces: list[SpaceTried]
-    neighbours: int
+    count: int | None = says("labels that the rule calls suspect", default=None)
+    share: float | None = says("count over train samples", default=None)
+    expected_by_chance: float | None = says(
+        "how many the same rule would call suspect if train labels were as right as test labels", default=None
+    )
+    estimated_rate: float | None = says("estimated share of wrong train labels beyond those in test", default=None)
+    estimated_rate_ci95: Interval = None
+    space: str | None = says("where the neighbours were taken from", default=None)
+    spaces: list[SpaceTried] = says("what there was to choose from")
+    neighbours: int = says("nearest train samples that vote; equally far ones vote, too")
     rule: str
-    suspects: list[Suspect] = says("the strongest first")
+    suspects: list[Suspect] = says("the strongest first", default_factory=list)
     caveat: str | None = says("what the numbers above may miss", default=None)
     skipped: str | None = says("why there is no list", default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ClassBalance:
     """How many samples of each class there are, as used."""
 
-    train: dict[str, int]
-    test: dict[str, int]
-    missing_in_train: list[str]
-    missing_in_test: list[str]
-    ratio: float | None = says("largest over smallest class of train, absent ones aside")
-    difference: float | None = says("half the sum of the differences of the classes' shares: 0 alike, 1 disjoint")
-    p_value: float | None = says("share of random re-divisions of all samples whose X² is at least as large")
-    differ: bool | None = says("p_value below 0.01: train and test have different proportions")
-    draws: int
+    train: dict[str, int] | None = None
+    test: dict[str, int] | None = None
+    missing_in_train: list[str] | None = None
+    missing_in_test: list[str] | None = None
+    ratio: float | None = says("largest over smallest class of train, absent ones aside", default=None)
+    difference: float | None = says(
+        "half the sum of the differences of the classes' shares: 0 alike, 1 disjoint", default=None
+    )
+    p_value: float | None = says(
+        "share of random re-divisions of all samples whose X² is at least as large", default=None
+    )
+    differ: bool | None = says("p_value below 0.01: train and test have different proportions", default=None)
+    draws: int = says("random re-divisions behind the p_value", default=0)
     skipped: str | None = says("why there is no balance", default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GapWithout:
     """The gap with the copied test samples left out."""
 
@@ -118,7 +128,7 @@ class GapWithout:
     moved: bool = says("whether a gap without copies lies outside the 95 % interval of the gap with them")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Leak:
     """How much of the test split is in train, and whether that voids the verdict."""
 
@@ -137,7 +147,7 @@ class Leak:
     skipped: str | None = says("why without_copies is null", default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Hygiene:
     """Are the data themselves in order?"""
 
@@ -152,4 +162,3 @@ class Hygiene:
     suspected_mislabels: SuspectedMislabels
     class_balance: ClassBalance
     leaked: Leak
-    skipped: str | None = None

@@ -1,4 +1,4 @@
-"""Are the classes of train and test alike? Counts, and Pearson's X² against random re-division of the pooled samples."""
+"""Are the classes of train and test alike? Counts, and Pearson's X² against random re-divisions of the samples."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from audit.blocks.hygiene import ClassBalance
 
 SIGNIFICANT = 0.01
-NO_CLASSES = "Class balance does not exist for regression."
 
 
-def class_balance(y: NDArray[np.int64], y_test: NDArray[np.int64], names: Sequence[str], draws: int, seed: int) -> ClassBalance:
+def class_balance(
+    y: NDArray[np.int64], y_test: NDArray[np.int64], names: Sequence[str], draws: int, seed: int
+) -> ClassBalance:
     """Counts of the classes `names` in both splits, and whether their proportions differ."""
     train, test = (np.bincount(labels, minlength=len(names)) for labels in (y, y_test))
     p = p_value(train, test, draws, seed)

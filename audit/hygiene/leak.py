@@ -1,7 +1,7 @@
 """How much of the test split is copied from train, and does it void the verdict?
 
-Counted are twins with the same label that chance does not explain: those that resemble no other train row even in parts,
-or, where rows repeat by nature, as many as there are beyond the share of repeated rows within train.
+Evidence are twins with the same label that chance does not explain: those that resemble no other train row even in
+parts, or, where rows repeat by nature, the excess over the share of repeated rows within train.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from audit.measures.gap import measure_gap, wilson
 from audit.outcome import Outcome
 from audit.settings import Settings
 
-VOID = 0.1  # share of copies, at the lower end of its interval, from which on the verdict is void
+VOID = 0.1  # share of unexplained copies, at the lower end of its interval, that voids the verdict
+ENOUGH = 0.01  # … and that does so if leaving the copies out moves the gap
 Flags = NDArray[np.bool_]
 
 
 def find_leak(twins: Twins, chance: Flags, train: Outcome, test: Outcome, searched: float, settings: Settings) -> Leak:
-    """`chance` [m]: twins that may be coincidence; `searched`: share of the train samples on disk that were looked at."""
+    """`chance` [m]: twins that may be coincidence; `searched`: share of the train samples on disk that were used."""
     copied = twins.across_same_label
     share, natural = float(copied.mean()), float(twins.repeated_in_train.mean())
     unexplained = float((copied & ~chance).mean())
@@ -30,7 +31,7 @@ def find_leak(twins: Twins, chance: Flags, train: Outcome, test: Outcome, search
     beyond = wilson(share, len(copied))[0] - wilson(natural, len(twins.train_x))[1]
     lowest = 1.0 if twins.same_samples() else max(interval[0], beyond) / searched
     without = _gap_without(copied, train, test, settings)
-    moved = without is not None and without.moved and (unexplained > 0 or beyond > 0)
+    moved = without is not None and without.moved and lowest >= ENOUGH
     return Leak(
         share=share,
         share_ci95=wilson(share, len(copied)),
@@ -62,7 +63,9 @@ def _gap_without(copied: Flags, train: Outcome, test: Outcome, settings: Setting
         error_gap=fresh.error_gap,
         error_gap_ci95=fresh.error_gap_ci95,
         loss_gap_shift=fresh.loss_gap - whole.loss_gap,
-        error_gap_shift=None if fresh.error_gap is None or whole.error_gap is None else fresh.error_gap - whole.error_gap,
+        error_gap_shift=None
+        if fresh.error_gap is None or whole.error_gap is None
+        else fresh.error_gap - whole.error_gap,
         moved=moved,
     )
 
@@ -91,16 +94,19 @@ def _why(twins: Twins, unexplained: int, lowest: float, moved: bool, searched: f
         return "Train and test hold the very same samples: the test split says nothing about new data."
     if lowest >= VOID:
         return (
-            f"{found:,} of {tests:,} test samples are in train with the same label{part}, beyond what chance explains: the "
-            "test split is no evidence about new data."
+            f"{found:,} of {tests:,} test samples are in train with the same label{part}, more than chance explains: "
+            "the test split is no evidence about new data."
         )
     if moved:
         return (
-            f"{found:,} of {tests:,} test samples are in train with the same label{part}, and without them the gap lies "
-            "outside its own 95 % interval: the reported gap misleads."
+            f"{found:,} of {tests:,} test samples are in train with the same label{part}, and without them the gap "
+            "lies outside its own 95 % interval: the reported gap misleads."
         )
     if not found:
         return f"No test sample was found in train{part}."
     if not unexplained:
-        return f"{found:,} of {tests:,} test samples equal a train sample{part}, as often as chance explains in data with so few different values."
+        return (
+            f"{found:,} of {tests:,} test samples are in train with the same label{part}: in data with so few "
+            "different values that is chance."
+        )
     return f"{found:,} of {tests:,} test samples are in train with the same label{part}: too few to change the verdict."

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.hygiene.neighbours import Electorate, Neighbourhood, Space, look_around
 from audit.resample import interval
 
+Array = NDArray[np.float64]
+
 MAJORITY = 0.5  # share of the neighbours that agree on another label …
-REMNANT = 0.1  # … while at most this share has the given one
+DOMINANCE = 4  # … and are at least this many times as many as those that have the given one
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Votes:
     @property
     def suspect(self) -> Tensor:
         """Whether the rule calls the label suspect [q]."""
-        return (self.top >= MAJORITY) & (self.own <= REMNANT)
+        return (self.top >= MAJORITY) & (self.top >= DOMINANCE * self.own)
 
 
 def judge(votes: Tensor, y: Tensor) -> Votes:
@@ -86,19 +89,20 @@ def leave_one_out(space: Space, y: Tensor, voters: Electorate, place: Tensor) ->
 
 
 def wrong_rate(
-    outvoted: float, n: int, outvoted_test: float, m: int, classes: int, draws: int, seed: int
+    train: tuple[float, int], test: tuple[float, int], classes: int, draws: int, seed: int
 ) -> tuple[float | None, tuple[float, float] | None]:
-    """r with its 95 % interval; None where the vote foretells nothing, so that the equation cannot be solved.
+    """The rate r with its 95 % interval, from X and Y and the number of samples behind each.
 
-    A resampled share of n yes-or-no values is binomial, so the bootstrap needs no resampling.
+    None where the vote foretells nothing, so that the equation has no solution. X and Y are drawn from their posterior
+    under Jeffreys' prior: unlike a bootstrap it also knows that 0 of 40 is not 0.
     """
     rng = np.random.default_rng(seed)
-    X, Y = (rng.binomial(size, share, draws) / size for share, size in ((outvoted, n), (outvoted_test, m)))
-    value = float(_solve(np.array([outvoted]), np.array([outvoted_test]), classes)[0])
+    X, Y = (rng.beta(n * share + 0.5, n * (1 - share) + 0.5, draws) for share, n in (train, test))
+    value = float(_solve(np.array([train[0]]), np.array([test[0]]), classes)[0])
     return (value, interval(_solve(X, Y, classes))) if np.isfinite(value) else (None, None)
 
 
-def _solve(X: np.ndarray, Y: np.ndarray, C: int) -> np.ndarray:
-    """R = (X − Y) / (1 − Y C/(C−1)), no less than 0 and no more than 1; NaN where the vote is no better than guessing."""
+def _solve(X: Array, Y: Array, C: int) -> Array:
+    """The r = (X − Y) / (1 − Y C/(C−1)) within 0 and 1; NaN where the vote is no better than guessing."""
     room = 1 - Y * C / (C - 1)
     return np.where(room > 0, np.clip((X - Y) / np.where(room > 0, room, 1.0), 0.0, 1.0), np.nan)

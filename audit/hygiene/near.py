@@ -1,9 +1,9 @@
 """Test samples that are almost a train sample: far closer to one than chance would bring them.
 
-Around a point the density is nearly even; then the volume within its nearest neighbour's distance r₁, as a share of that
-within the k-th's, is the smallest of k − 1 even draws: P(r₁/r_k < t) = 1 − (1 − t^d)^(k−1), with d the dimension that the
-samples locally fill. d is taken from the outer half of the neighbours (mean of ln(r_k/r_j) = (1/j + … + 1/(k−1))/d), which
-near copies do not reach.
+Where the density around a point is nearly even, the volume within the distance r₁ of its nearest neighbour, as a share
+of that within r_k, is the smallest of k − 1 even draws: P(r₁/r_k < t) = 1 − (1 − t^d)^(k−1), with d the dimension that
+the samples locally fill. d is taken from the outer half of the neighbours, out of reach of a few near copies: the mean
+of ln(r_k/r_j) is (1/j + … + 1/(k−1))/d.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from audit.hygiene.mislabels import Tried
 from audit.hygiene.neighbours import Electorate, Space, look_around
 
 EXPECTED = 0.05  # near twins that chance alone may show in the whole test split
@@ -26,32 +27,37 @@ FEWEST = 5  # different train inputs below which there is no neighbourhood to co
 class NearTwins:
     """The near twins found."""
 
-    flags: Tensor  # [q] which of the points
+    flags: Tensor  # [q] which of the test samples that are not in train
     nearest: Tensor  # [q] position in train of the nearest sample
     ratio: Tensor  # [q] r₁/r_k
     distance: Tensor  # [q] r₁
     dimension: float
     threshold: float
-    within_train: float  # share of train samples with such a twin in train
+    within_train: float | None  # share of train samples with such a twin in train; None where test has none
 
 
-def find_near_twins(space: Space, points: Tensor, tests: int, voters: Electorate, seed: int) -> NearTwins:
-    """Near twins of the points [q, D], none of which is itself in train; `tests`: how many samples the split has."""
-    around = look_around(space, points, voters)
+def find_near_twins(tried: Tried, tests: int, voters: Electorate, seed: int) -> NearTwins:
+    """Near twins among the test samples that are not in train; `tests`: how many samples the split has."""
+    space, around = tried.space, tried.around_test
+    assert around is not None  # the caller made sure that there are such samples
     dimension = local_dimension(around.distance)
     threshold = closeness(dimension, around.distance.shape[1], tests)
     ratio = _ratio(around.distance)
-    generator = torch.Generator().manual_seed(seed)
-    own = torch.randperm(len(voters.rows), generator=generator)[:YARDSTICK].to(voters.rows.device)
-    inside = look_around(space, space.train[voters.rows[own]], voters, own)
-    within = float((_ratio(inside.distance) < threshold).double().mean())
-    return NearTwins(
-        ratio < threshold, around.nearest[:, 0], ratio, around.distance[:, 0], dimension, threshold, within
-    )
+    close = ratio < threshold
+    within = _share_within_train(space, voters, threshold, seed) if bool(close.any()) else None
+    return NearTwins(close, around.nearest[:, 0], ratio, around.distance[:, 0], dimension, threshold, within)
+
+
+def _share_within_train(space: Space, voters: Electorate, threshold: float, seed: int) -> float:
+    """Share of train samples, a thousand at most, with a near twin within train."""
+    own = torch.randperm(len(voters.rows), generator=torch.Generator().manual_seed(seed))[:YARDSTICK]
+    own = own.to(voters.rows.device)
+    around = look_around(space, space.train[voters.rows[own]], voters, own)
+    return float((_ratio(around.distance) < threshold).double().mean())
 
 
 def local_dimension(distance: Tensor) -> float:
-    """d from sorted distances [q, k]: the harmonic sum of the outer half over the mean of ln(r_k/r_j); ∞ if all equal."""
+    """The d of sorted distances [q, k]; ∞ where all are equal."""
     k = distance.shape[1]
     j = (k + 1) // 2
     inner, outer = distance[:, j - 1], distance[:, -1]
@@ -61,9 +67,9 @@ def local_dimension(distance: Tensor) -> float:
 
 
 def closeness(dimension: float, k: int, tests: int) -> float:
-    """t with 1 − (1 − t^d)^(k−1) = 0.05 / tests, at most 1/4."""
+    """The t with 1 − (1 − t^d)^(k−1) = 0.05 / tests, at most 1/4."""
     volume = -math.expm1(math.log1p(-EXPECTED / max(1, tests)) / (k - 1))
-    return min(CLOSEST, volume ** (1 / dimension))
+    return min(CLOSEST, math.exp(math.log(volume) / dimension))
 
 
 def _ratio(distance: Tensor) -> Tensor:

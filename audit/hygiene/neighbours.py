@@ -15,11 +15,12 @@ from torch import Tensor
 from audit.partners import BLOCK_NUMBERS, ROUNDING
 
 NEIGHBOURS = 10  # k
+PRECISE = 1e8  # times its rounding error: a squared distance as large as this keeps eight digits
 
 
 @dataclass(frozen=True)
 class Space:
-    """Samples as points, in the numbers they came in; shifted and scaled, feature by feature, when they are compared."""
+    """Samples as points, in the numbers they came in; shifted and scaled, by feature, when they are compared."""
 
     name: str  # "input", "standardised input" or "features"
     train: Tensor  # [n, D]
@@ -34,7 +35,8 @@ class Space:
         mean = train.mean(0, dtype=torch.float64)
         scale = torch.ones_like(mean)
         if standardise:
-            deviation = torch.cat([part.double().std(0, correction=0) for part in train.split(_width(len(train)), 1)])
+            parts = _blocks(train.shape[1], len(train))
+            deviation = torch.cat([train[:, part].double().std(0, correction=0) for part in parts])
             constant = deviation <= ROUNDING * mean.abs()
             scale = torch.where(constant, scale, 1 / deviation.where(~constant, scale))
         return cls(name, train, test, mean, scale)
@@ -56,16 +58,16 @@ class Neighbourhood:
     votes: Tensor  # [q, C] ballots of all neighbours
     voters: Tensor  # [q] how many neighbours
     nearest: Tensor  # [q, k] positions in train of the nearest different inputs, nearest first
-    distance: Tensor  # [q, k] their exact distances
+    distance: Tensor  # [q, k] their distances, to eight digits or better
 
 
 def gather_votes(x_id: Tensor, ballots: Tensor) -> tuple[Electorate, Tensor]:
     """Train samples with equal inputs put together; also each sample's place among the different inputs [n]."""
     place = torch.unique(x_id, return_inverse=True)[1]
-    u = int(place.max()) + 1
-    weight = torch.zeros(u, dtype=torch.float64, device=place.device).index_add_(0, place, ballots.new_ones(len(place)))
+    n, u = len(place), int(place.max()) + 1
+    weight = ballots.new_zeros(u).index_add_(0, place, ballots.new_ones(n))
     joined = ballots.new_zeros(u, ballots.shape[1]).index_add_(0, place, ballots)
-    first = place.new_full((u,), len(place)).scatter_reduce(0, place, torch.arange(len(place), device=place.device), "amin")
+    first = place.new_full((u,), n).scatter_reduce(0, place, torch.arange(n, device=place.device), "amin")
     return Electorate(first, weight, joined), place
 
 
@@ -87,19 +89,19 @@ def _look(
     space: Space, points: Tensor, base: Tensor, voters: Electorate, own: Tensor | None, k: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     squared, error = _squared_distances(space, points, base)
+    itself = int(own is not None)
     weight = voters.weight.expand(len(points), -1)
     if own is not None:
         squared.scatter_(1, own[:, None], -torch.inf)  # always the first, however close others are
-    values, index = squared.topk(k + (own is not None), dim=1, largest=False)
-    reached = weight.gather(1, index).cumsum(1) - (own is not None) >= NEIGHBOURS
+    values, index = squared.topk(k + itself, dim=1, largest=False)
+    reached = weight.gather(1, index).cumsum(1) - itself >= NEIGHBOURS
     last = torch.where(reached.any(1), reached.int().argmax(1), values.shape[1] - 1)
     radius = values.gather(1, last[:, None])
     counted = (squared <= radius + error[:, None]).to(torch.float64)
-    index = index[:, int(own is not None) :]
-    distance = _exact_distances(space, points, base, index)
-    order = distance.argsort(1, stable=True)
+    index = index[:, itself:]
+    distance, order = _distances(space, points, base, index, values[:, itself:], error).sort(dim=1, stable=True)
     nearest = voters.rows[index.gather(1, order)]
-    return counted @ voters.ballots, counted @ voters.weight - (own is not None), nearest, distance.gather(1, order)
+    return counted @ voters.ballots, counted @ voters.weight - itself, nearest, distance
 
 
 def _squared_distances(space: Space, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -116,13 +118,14 @@ def _squared_distances(space: Space, a: Tensor, b: Tensor) -> tuple[Tensor, Tens
     return squared, 4 * (a.shape[1] + 4) * ROUNDING * (a_norm + b_norm.max())
 
 
-def _exact_distances(space: Space, a: Tensor, b: Tensor, index: Tensor) -> Tensor:
-    """‖a_i − b_index[i,j]‖ [q, k], from differences: nothing cancels."""
-    squared = [
-        ((a[part, None].double() - b[index[part]].double()) * space.scale).square().sum(2)
-        for part in _blocks(len(a), index.shape[1] * a.shape[1])
-    ]
-    return torch.cat(squared).sqrt()
+def _distances(space: Space, a: Tensor, b: Tensor, index: Tensor, squared: Tensor, error: Tensor) -> Tensor:
+    """‖a_i − b_index[i,j]‖ [q, k]: where the product lost digits that matter, anew from differences."""
+    rows, columns = torch.nonzero(squared < PRECISE * error[:, None], as_tuple=True)
+    for part in _blocks(len(rows), a.shape[1]):
+        row, column = rows[part], columns[part]
+        difference = (a[row].double() - b[index[row, column]].double()) * space.scale
+        squared[row, column] = difference.square().sum(1)
+    return squared.sqrt()
 
 
 def _scaled(space: Space, x: Tensor, columns: slice) -> Tensor:

@@ -35,7 +35,8 @@ def _ids(rows: Array, dtype: np.dtype[np.generic], seen: dict[bytes, int]) -> Id
 
 
 def _canonical(row: Array, dtype: np.dtype[np.generic]) -> bytes:
-    return (row.astype(dtype) + dtype.type(0)).tobytes()  # type: ignore[operator]
+    """Its bytes, with −0.0 as 0.0."""
+    return np.add(row, np.zeros((), dtype), dtype=dtype).tobytes()
 
 
 @dataclass(frozen=True)
