@@ -36,7 +36,7 @@ ConfigPath = Annotated[Path | None, typer.Option(help=f"Settings file (default: 
 Output = Annotated[Path, typer.Option("-o", "--out", help="Folder to write the report into.")]
 Formats = Annotated[str, typer.Option("-f", "--format", help=f"Which files to write, of {','.join(FORMATS)}.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no summary; errors only.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 
 
 def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -151,6 +151,29 @@ def render(
         print(f"gen-audit: {missing}", file=sys.stderr)
     for name in written.files:
         print(out / name)
+
+
+@app.command()
+def explain(
+    name: Annotated[str | None, typer.Argument(help="A number of the report, such as kappa or fisher.gamma.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every definition card, in the report's order.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print what a number of the report is: meaning, formula, source, and what it can and cannot tell."""
+    import json
+    from dataclasses import asdict
+
+    from audit.cards import ALL_CARDS
+    from audit.cards.lookup import find_cards
+    from audit.cards.text import card_text
+
+    if everything == (name is not None):
+        raise UsageError("explain: takes the name of one number, or --all; try `gen-audit explain kappa`.")
+    cards = list(ALL_CARDS) if name is None else find_cards(name)
+    if as_json:
+        print(json.dumps([asdict(card) for card in cards], indent=2, ensure_ascii=False))
+    else:
+        print("\n\n".join(map(card_text, cards)))
 
 
 def _version(asked: bool) -> None:

@@ -7,7 +7,7 @@ and then finishes; only where its mathematics needs several sweeps (an eigenvect
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,42 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from audit.capture import Capture
+from audit.card import Card as Card
 from audit.data.base import Data
 from audit.layers import DenseLayer
 from audit.loss import Loss
 from audit.model.base import Model
 from audit.outcome import Outcome
 from audit.record import Record
+from audit.records import Records as Records
 from audit.settings import Settings
-
-
-class Records:
-    """The records of a split, to be walked over as often as needed.
-
-    They are kept from the first walk on if they fit into `room` bytes, and captured anew on each walk if not. Records
-    with a curved tail hold on to their autograd graph and are never kept.
-    """
-
-    def __init__(self, capture: Capture, x: Tensor, y: Tensor, room: int, full: bool) -> None:
-        self._capture = capture.full if full else capture.forward
-        self.chunks = -(-len(x) // (capture.fixed_batch or capture.chunk))  # records that a walk meets
-        self.x, self.y, self.room = x, y, room
-        self._kept: list[Record] | None = None
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __iter__(self) -> Iterator[Record]:
-        if self._kept is not None:
-            yield from self._kept
-            return
-        keep: list[Record] | None = []
-        left = self.room
-        for record in self._capture(self.x, self.y):
-            left -= record.bytes()
-            keep = None if keep is None or left < 0 or record.has_graph() else [*keep, record]
-            yield record
-        self._kept = keep
+from audit.spectra import Spectra
 
 
 @dataclass(frozen=True)
@@ -67,6 +41,7 @@ class Audit:
     test: Records  # forward records: x and z of each layer, no Jacobian
     train_outcome: Outcome
     test_outcome: Outcome
+    spectra: Spectra  # eigenpairs of the layers' Hessians, found once
     settings: Settings
 
     @property
@@ -82,22 +57,6 @@ class Audit:
     def weight(self, layer: DenseLayer) -> Tensor:
         """W [out, in] of a layer, float64."""
         return layer.weight(self.network).double()
-
-
-@dataclass(frozen=True)
-class Card:
-    """What a number is: the definition card that `gen-audit explain` and the report print."""
-
-    id: str  # the number's name in the JSON, such as "flatness.kappa"
-    title: str
-    meaning: str  # in plain words
-    formula: str
-    source: str  # paper and equation
-    variant: str = ""  # which of the readings the papers leave open
-    normalisation: str = ""
-    can_tell: str = ""
-    cannot_tell: str = ""
-    contradictions: str = ""  # what others measured that speaks against it
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.measure import Card
+from audit.card import Card
 
 SOURCE = "Jia & Su, Information-Theoretic Local Minima Characterization and Regularization (2020)"
 CONTRADICTIONS = (

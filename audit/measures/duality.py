@@ -12,9 +12,10 @@ from dataclasses import replace
 from torch import Tensor
 
 from audit.blocks.duality import DualityBlock
+from audit.card import Card
+from audit.cards.duality import CARDS
 from audit.duality.basis import Basis, hessian_basis
 from audit.duality.bootstrap import Evidence, bootstrap
-from audit.duality.cards import CARDS
 from audit.duality.carriers import NO_PAIRS, class_names, find_carriers
 from audit.duality.decompose import Decomposition, decompose
 from audit.duality.layer import LayerPairs, measure_pairs
@@ -22,12 +23,12 @@ from audit.duality.pairs import Pairs
 from audit.duality.tail import Lines
 from audit.duality.trace import hessian_trace
 from audit.duality.widths import flatness_widths, spaced
+from audit.hessian import DENSE_LIMIT
 from audit.layers import DenseLayer
 from audit.loss import SquaredError
-from audit.measure import Audit, Card, Measurement
+from audit.measure import Audit, Measurement
 from audit.partners import Nearest, nearest_partners
 from audit.record import Record
-from audit.spectrum import DENSE_LIMIT, LayerHessian
 
 SAME_LABEL = "the nearest train sample with the same label (Euclidean; of equally near ones the first)"
 ANY_LABEL = "the nearest train sample, whatever its target (Euclidean; of equally near ones the first)"
@@ -132,7 +133,7 @@ class DualityFold:
         self, block: DualityBlock, layer: DenseLayer, pairs: Pairs, W: Tensor, numbers: LayerPairs
     ) -> DualityBlock:
         settings = self._audit.settings
-        basis = hessian_basis(LayerHessian(self._audit.train, layer), settings.directions, settings.seed)
+        basis = hessian_basis(self._audit.spectra.leading(layer))
         classes = len(class_names(self._audit)) if self._labelled else None
         found = decompose(pairs, layer, W, numbers, basis, settings.widths, classes)
         self._evidence[layer.name] = found.evidence

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.blocks.fisher import LayerFisher, NetworkFisher, PacBayes
+from audit.card import Card
 from audit.cards.fisher import CARDS
+from audit.fields import Interval
 from audit.gradient_gram import GradientSource, LogDeterminants, largest_eigenvalues, log_determinants
 from audit.loss import Loss, SquaredError
-from audit.measure import Audit, Card, Fold, Measurement
+from audit.measure import Audit, Fold, Measurement
 from audit.record import Record
-from audit.fields import Interval
 from audit.resample import Resampled, interval, resampled_means
 from audit.singular import largest_singular_value
 

@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 
 from audit.blocks.flatness import LayerFlatness, NetworkFlatness
+from audit.card import Card
+from audit.cards.flatness import CARDS
 from audit.layers import DenseLayer
-from audit.measure import Audit, Card, Fold, Measurement
-from audit.measures.flatness_cards import CARDS
+from audit.measure import Audit, Fold, Measurement
 from audit.measures.flatness_summary import Sums, Top, layer_block, network_block, resampled
 from audit.measures.flatness_terms import is_probed, terms_of
 from audit.record import Record
-from audit.spectrum import LayerHessian, top_eigenpairs
+from audit.spectrum import LayerHessian
 
 TOLERANCE = 1e-7  # relative error asked of λ_max
 
@@ -89,10 +90,9 @@ class _Fold:
 
 def _top(audit: Audit, layer: DenseLayer) -> Top:
     """λ_max and, at its eigenvector, each sample's share of it."""
-    hessian = LayerHessian(audit.train, layer)
-    pairs = top_eigenpairs(hessian, 1, TOLERANCE, audit.settings.seed, values_only=True)
-    quotients = hessian.rayleigh_quotients(pairs.vectors[0]).cpu().numpy()
-    return Top(float(pairs.values[0]), float(pairs.residuals[0]), quotients)
+    value, vector, residual = audit.spectra.largest(layer)
+    quotients = LayerHessian(audit.train, layer).rayleigh_quotients(vector).cpu().numpy()
+    return Top(value, residual, quotients)
 
 
 def _why_not(audit: Audit, layer: DenseLayer) -> str | None:

@@ -14,9 +14,9 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
+from audit.cards.sensitivity import CARDS
 from audit.layers import DenseLayer
 from audit.measure import Audit, Measurement
-from audit.measures.sensitivity_cards import CARDS
 from audit.measures.sensitivity_summary import Columns, summarise
 from audit.parameters import SampleGradients, closed_parameters, other_parameters
 from audit.record import LayerRecord, Record

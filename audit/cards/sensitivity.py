@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from audit.measure import Card
+from audit.card import Card
 
 PAPER = "A simple connection from loss flatness to compressed representations in neural networks (2024)"
 SCALE = "It scales with the scores: twice the logits is twice the sensitivity, with the same answers."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.measure import Card
+from audit.card import Card
 
 PAPER = "Feng & Tu, The activity-weight duality in feed forward neural networks (2022)"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from audit.measure import Card
+from audit.card import Card
 
 PAPER = "Petzka, Adilova, Kamp & Sminchisescu, A reparameterization-invariant flatness measure (2019)"
 LATER = "Petzka, Kamp, Adilova, Sminchisescu & Boley, Relative flatness and generalization (2021)"

@@ -1,0 +1,92 @@
+"""Finds the card of a number by whatever name a reader has for it: its path in the JSON, its key, its symbol."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, get_args, get_type_hints
+
+from audit.card import Card
+from audit.cards import ALL_CARDS
+from audit.errors import UsageError
+
+# What a key says about the same number: its interval, its spread, its largest or total over layers.
+FORMS = ("_ci95", "_std", "_skipped", "_max", "_sum", "_per_sample", "_centred")
+
+
+def find_cards(name: str) -> list[Card]:
+    """The cards that a name means; several where measures share a key.
+
+    A field without a card of its own gives its sentence, followed by the card of the number that it belongs to.
+
+    >>> [card.id for card in find_cards("layers[0].duality.sigma_g")]
+    ['duality.sigma_g']
+    >>> [card.id for card in find_cards("network.flatness.kappa_max")]
+    ['flatness.kappa_max', 'flatness.kappa']
+    """
+    key = re.sub(r"\[\d*\]|\.\d+(?=\.|$)", "", name.strip()).removeprefix("network.").removeprefix("layers.")
+    found = _named(key, ALL_CARDS)
+    if not found:
+        parts = _named(key, field_cards())
+        wider = {parent for part in parts for parent in _wider(part.id)}
+        found = [part for part in parts if part.meaning] + [card for card in ALL_CARDS if card.id in wider]
+    if not found:
+        raise UsageError(
+            f"{name}: is no number of the report{_closest(key)}; `gen-audit explain --all` prints them all."
+        )
+    return found
+
+
+def _named(key: str, cards: tuple[Card, ...]) -> list[Card]:
+    return [card for card in cards if key in (card.id, card.title) or card.id.endswith(f".{key}")]
+
+
+def _wider(id: str) -> Iterator[str]:
+    """What an id is a form or a part of: `fisher.gamma_std` of `fisher.gamma`, `x.sharp.share` of `x.sharp`.
+
+    Every step of the way, nearest first.
+    """
+    for form in FORMS:
+        if id.endswith(form):
+            yield id.removesuffix(form)
+            yield from _wider(id.removesuffix(form))
+    if "." in id:
+        yield id.rpartition(".")[0]
+        yield from _wider(id.rpartition(".")[0])
+
+
+def _closest(key: str) -> str:
+    ids = [card.id for card in (*ALL_CARDS, *field_cards())]
+    names = {name: id for id in reversed(ids) for name in (id, id.rpartition(".")[2])}
+    close = [names[name] for name in difflib.get_close_matches(key, names, n=3, cutoff=0.6)]
+    return f" (did you mean {' or '.join(dict.fromkeys(close))}?)" if close else ""
+
+
+@cache
+def field_cards() -> tuple[Card, ...]:
+    """A small card for every field of a measure's block, with the sentence that the JSON Schema has for it."""
+    from audit.report import LayerReport, NetworkReport, Report
+
+    blocks = [(name, hint) for holder in (NetworkReport, LayerReport) for name, hint in get_type_hints(holder).items()]
+    gap = ("gap", get_type_hints(Report)["gap"])
+    found = (card for name, hint in [gap, *blocks] for block in dataclasses_in(hint) for card in _cards(name, block))
+    return tuple({card.id: card for card in found}.values())
+
+
+def _cards(prefix: str, block: type[Any]) -> Iterator[Card]:
+    hints = get_type_hints(block)
+    for field in fields(block):
+        words = field.metadata.get("description", "")
+        yield Card(f"{prefix}.{field.name}", field.name, words, formula="", source="")
+        for inner in dataclasses_in(hints[field.name]):
+            yield from _cards(f"{prefix}.{field.name}", inner)
+
+
+def dataclasses_in(hint: Any) -> list[type[Any]]:
+    """The dataclasses that a type mentions: `Chain | None` and `list[Bound]` alike."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        return [hint]
+    return [inner for part in get_args(hint) for inner in dataclasses_in(part)]
