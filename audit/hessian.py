@@ -14,8 +14,8 @@ from torch import Tensor
 
 from audit.layers import DenseLayer
 from audit.loss import Loss
-from audit.measure import Records
 from audit.record import Record
+from audit.records import Records
 
 DENSE_LIMIT = 4096  # weights up to which the matrix itself is formed (128 MB)
 ROW_NUMBERS = 1 << 22  # numbers in one block of weight Jacobians

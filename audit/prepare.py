@@ -13,11 +13,13 @@ from audit.capture import Capture
 from audit.data.base import Data, Split
 from audit.layers import Layers, find_layers
 from audit.loss import LOSS_OF_TASK
-from audit.measure import Audit, Records
+from audit.measure import Audit
 from audit.memory import budget_bytes, bytes_per_sample, chunk_size
 from audit.model.base import Model
 from audit.outcome import Outcome
+from audit.records import Records
 from audit.settings import Settings
+from audit.spectra import Spectra
 from audit.watch import scores
 
 PROBE = 4  # samples that the layers are watched with
@@ -51,6 +53,7 @@ def set_table(model: Model, data: Data, task: str, settings: Settings) -> tuple[
         test=test_records,
         train_outcome=Outcome.of(capture.forward(*train)),
         test_outcome=Outcome.of(test_records),
+        spectra=Spectra(train_records, settings.directions, settings.seed),
         settings=settings,
     )
     return audit, layers

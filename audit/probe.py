@@ -1,8 +1,9 @@
 """Experiments on single layers: whose answer reaches whose scores?
 
-Two small batches a and b (the same samples moved on by one, or the next batch) run through the network. Then a runs again while one layer
-answers as it did for b. If only the first sample's answer is exchanged, only the first sample's scores may move; if all
-are, and the scores become those of b, then everything that reaches the output runs through that layer.
+Two small batches a and b (the same samples moved on by one, or the next batch) run through the network. Then a runs
+again while one layer answers as it did for b. If only the first sample's answer is exchanged, only the first sample's
+scores may move; if all are, and the scores become those of b, then everything that reaches the output runs through
+that layer.
 """
 
 from __future__ import annotations

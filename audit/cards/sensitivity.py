@@ -24,8 +24,8 @@ CARDS: tuple[Card, ...] = (
         "vanishes as the loss does. The paper's plots show √S.",
         can_tell="How much room the bounds below leave for sensitivity and volume at this solution.",
         cannot_tell="Rescaling layers against each other changes it without changing the function (Dinh et al. 2017).",
-        contradictions="Andriushchenko et al. (2023) find sharpness, also in invariant forms, unrelated or even "
-        "inversely related to test error on modern networks.",
+        contradictions="The paper itself cites studies in which even invariant forms of sharpness did not capture how "
+        "well networks generalize.",
     ),
     _card(
         id="sensitivity.sharpness_trace",
@@ -132,7 +132,8 @@ CARDS: tuple[Card, ...] = (
         variant="The closed form at interpolation.",
         can_tell="A sharpness that rescaling neurons of a ReLU network does not change.",
         cannot_tell="It still scales with the logits.",
-        contradictions="Andriushchenko et al. (2023): it does not rank modern networks by their test error.",
+        contradictions="The paper itself cites studies in which even invariant forms of sharpness did not capture how "
+        "well networks generalize.",
     ),
     _card(
         id="sensitivity.adaptive_sharpness_sampled",

@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 from torch import nn
 
-from audit.measure import Audit, Records
+from audit.measure import Audit
+from audit.records import Records
+from audit.spectra import Spectra
 
 FEW = 64
 
@@ -19,4 +21,5 @@ def few_samples(audit: Audit, network: nn.Module | None = None, most: int = FEW)
     rows = np.unique(np.linspace(0, n - 1, min(most, n)).astype(int))
     capture = replace(audit.capture, network=network, chunk=min(audit.capture.chunk, len(rows)))
     records = Records(capture, audit.train.x[rows], audit.train.y[rows], audit.train.room, full=True)
-    return replace(audit, network=network, capture=capture, train=records)
+    spectra = Spectra(records, audit.settings.directions, audit.settings.seed)
+    return replace(audit, network=network, capture=capture, train=records, spectra=spectra)

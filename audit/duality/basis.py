@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from audit.spectrum import DENSE_LIMIT, LayerHessian, all_eigenpairs, top_eigenpairs
+from audit.spectrum import EigenPairs
 
 SAME = 1e-10  # eigenvalues closer than this, relative to the largest, are one eigenspace
 
@@ -40,18 +40,16 @@ class Projections:
     leading: Tensor  # [m, out, in]  the first directions themselves
 
 
-def hessian_basis(hessian: LayerHessian, directions: int, seed: int) -> Basis:
+def hessian_basis(pairs: EigenPairs) -> Basis:
     """All eigenvectors, or the leading ones whose eigenvalue is not zero to working precision."""
-    if hessian.dim <= DENSE_LIMIT:
-        pairs = all_eigenpairs(hessian)
-        trace = float(pairs.values.sum())
-        crooked = _orthonormality(pairs.vectors)
-        return Basis(pairs.values, pairs.vectors, True, float(pairs.residuals.max()), crooked, trace)
-    pairs = top_eigenpairs(hessian, directions, seed=seed)
-    known = int((pairs.values > SAME * pairs.values.abs().max()).sum())
+    complete = len(pairs.vectors) == pairs.vectors[0].numel()
+    if complete:
+        known, trace = len(pairs.values), float(pairs.values.sum())
+    else:
+        known, trace = int((pairs.values > SAME * pairs.values.abs().max()).sum()), None
     residual = float(pairs.residuals[:known].max()) if known else 0.0
     vectors = pairs.vectors[:known]
-    return Basis(pairs.values[:known], vectors, False, residual, _orthonormality(vectors), None)
+    return Basis(pairs.values[:known], vectors, complete, residual, _orthonormality(vectors), trace)
 
 
 def _orthonormality(vectors: Tensor) -> float:

@@ -27,8 +27,6 @@ from audit.measures.flatness_terms import is_probed, terms_of
 from audit.record import Record
 from audit.spectrum import LayerHessian
 
-TOLERANCE = 1e-7  # relative error asked of λ_max
-
 
 @dataclass(frozen=True)
 class Flatness:

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from references.duality import Reference, decompose
 from torch import Tensor, nn
 
-import audit.duality.basis
 from audit.blocks.duality import Carriers, DualityBlock
 from audit.duality.bootstrap import Evidence, Part, bootstrap
 from audit.duality.split import sharp_border
@@ -181,7 +180,7 @@ def test_a_large_layer_keeps_its_leading_directions_and_the_rest_as_one_lump(
 ) -> None:
     network, data = grown(mlp(6, 8, 3), scale=2.0), samples((6,), "classification", 3, n=80, k=40)
     whole = run(make_audit(network, *data, widths=2)).layers["0"]
-    monkeypatch.setattr(audit.duality.basis, "DENSE_LIMIT", 10)
+    monkeypatch.setattr("audit.spectra.DENSE_LIMIT", 10)
     monkeypatch.setattr("audit.measures.duality.DENSE_LIMIT", 10)
     kept = run(make_audit(network, *data, directions=6, widths=2)).layers["0"]
     assert (whole.basis_complete, kept.basis_complete) == (True, False)

@@ -1,0 +1,39 @@
+"""The records of a split, as often as a measure wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from audit.capture import Capture
+from audit.record import Record
+
+
+class Records:
+    """The records of a split, to be walked over as often as needed.
+
+    They are kept from the first walk on if they fit into `room` bytes, and captured anew on each walk if not. Records
+    with a curved tail hold on to their autograd graph and are never kept.
+    """
+
+    def __init__(self, capture: Capture, x: Tensor, y: Tensor, room: int, full: bool) -> None:
+        self._capture = capture.full if full else capture.forward
+        self.chunks = -(-len(x) // (capture.fixed_batch or capture.chunk))  # records that a walk meets
+        self.x, self.y, self.room = x, y, room
+        self._kept: list[Record] | None = None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __iter__(self) -> Iterator[Record]:
+        if self._kept is not None:
+            yield from self._kept
+            return
+        keep: list[Record] | None = []
+        left = self.room
+        for record in self._capture(self.x, self.y):
+            left -= record.bytes()
+            keep = None if keep is None or left < 0 or record.has_graph() else [*keep, record]
+            yield record
+        self._kept = keep
