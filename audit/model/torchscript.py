@@ -19,7 +19,7 @@ from audit.model.common import check_weights, first_line, float_type, quiet
 from audit.model.detect import sha256
 from audit.settings import Settings
 
-TOUCHES_FILES = re.compile(rb"\b(?:torch|ops\.aten)\.(?:save|from_file)\s*\(")
+TOUCHES_FILES = re.compile(rb"\b(?:torch|aten)[\s\\]*\.[\s\\]*(?:save|from_file)[\s\\]*\(")
 
 
 def load(path: Path, settings: Settings) -> Model:
@@ -53,10 +53,10 @@ def converted(network: torch.jit.ScriptModule, example: Tensor) -> ExportedProgr
 
 
 def _refuse_file_access(path: Path) -> None:
-    """Reads the code with the same reader that torch.jit.load uses, so that both see the same."""
+    """Reads the code with the reader that torch.jit.load uses, so that both see the same; it ignores case."""
     try:
         reader = torch._C.PyTorchFileReader(str(path))
-        code = [reader.get_record(name) for name in reader.get_all_records() if name.endswith(".py")]
+        code = [reader.get_record(name) for name in reader.get_all_records() if name.lower().endswith(".py")]
     except Exception as error:
         raise _broken(path, error) from error
     if any(TOUCHES_FILES.search(text) for text in code):

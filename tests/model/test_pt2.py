@@ -284,6 +284,24 @@ def test_no_member_of_the_archive_runs(way: str, tmp_path: Path) -> None:
     assert not trace.exists()
 
 
+def test_members_under_other_names_never_reach_torch(tmp_path: Path) -> None:
+    """torch's reader finds MODEL.PT when asked for model.pt, and takes models/model_evil for a model."""
+    it_ran = tmp_path / "it_ran"
+    source = save_pt2(mlp(nn.ReLU).eval(), torch.randn(4, 6), tmp_path / "m.pt2")
+    evil = in_json(shape(f"__import__('os').mkdir('{it_ran}')"))
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(tmp_path / "renamed.pt2", "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("sample_inputs/model.pt"):
+                name, content = name.replace("model.pt", "MODEL.PT"), pickled(Bomb(it_ran))
+            elif name.endswith("models/model.json"):
+                name, content = name.replace("model.json", "model_evil"), evil(content)
+            new.writestr(name, content)
+    with pytest.raises(ModelError, match="is damaged"):
+        load_model(tmp_path / "renamed.pt2", Settings())
+    assert not it_ran.exists()
+
+
 def test_the_bombs_are_real(tmp_path: Path) -> None:
     """With trust the same file does run its code, so the tests above would notice."""
     trace = tmp_path / "it_ran"
