@@ -71,7 +71,9 @@ class SpaceTried:
     """A space that neighbours were looked for in."""
 
     name: str = says("input (as fed), standardised input, or features: what the last dense layer is fed")
-    agreement: float | None = says("share of test labels that their train neighbours do not outvote")
+    agreement: float | None = says(
+        "share of test labels that win the vote of their train neighbours, a tie counting half; null for none"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

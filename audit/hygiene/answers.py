@@ -36,8 +36,8 @@ NO_LABELS = "The targets of a regression are not labels: those of neighbours dif
 FEW = f"Fewer than {2 * NEIGHBOURS} train samples: a vote of {NEIGHBOURS} neighbours would be a vote of everyone."
 NO_SPACE = "The inputs are whole numbers such as tokens, and the network has no features of its own to compare them by."
 BLIND = (
-    "The neighbours foretell labels no better than always naming the commonest class would: their vote on train labels "
-    "means nothing."
+    "The neighbours do not foretell labels clearly better than always naming the commonest class would: their vote on "
+    "train labels means nothing."
 )
 TOKENS = "The inputs are whole numbers such as tokens: a distance between them means nothing."
 NONE_FRESH = "Every test sample is itself in train."
@@ -84,7 +84,7 @@ def balance(ground: Ground) -> ClassBalance:
 def near_duplicates(ground: Ground) -> tuple[int | None, NearDuplicates]:
     """How many near twins there are, and the closest of them."""
     why = None
-    if len(ground.voters.rows) <= FEWEST:
+    if len(ground.voters.rows) < FEWEST:
         why = FEW_DISTINCT
     elif not len(ground.fresh):
         why = NONE_FRESH
@@ -158,17 +158,17 @@ def _beyond_chance(
     on_test = judge(tried.around_test.votes, ground.y_test[ground.fresh])
     chance = len(ground.y) * _share(on_test.suspect)
     settings = ground.audit.settings
-    train, test = ((_share(part.outvoted), len(part.outvoted)) for part in (votes, on_test))
+    train, test = ((part.outvoted, len(part.own)) for part in (votes, on_test))
     return chance, *wrong_rate(train, test, len(ground.names), settings.bootstrap, settings.seed)
 
 
 def _blind(ground: Ground, tried: Tried, votes: Votes) -> bool:
-    """Whether the vote is no better, within its 95 % interval, than always naming the commonest class."""
+    """Whether the vote is not better, by its 95 % interval, than always naming the commonest class."""
     fresh = tried.agreement is not None
-    agreement = tried.agreement if tried.agreement is not None else 1 - _share(votes.outvoted)
+    agreement = tried.agreement if tried.agreement is not None else 1 - votes.outvoted
     y = ground.y_test[ground.fresh] if fresh else ground.y
     commonest = float(torch.bincount(y).max()) / len(y)
-    return wilson(agreement, len(y))[1] <= commonest or agreement <= commonest
+    return wilson(agreement, len(y))[0] <= commonest
 
 
 def _suspects(ground: Ground, votes: Votes) -> list[Suspect]:

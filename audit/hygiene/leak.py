@@ -103,7 +103,7 @@ def _why(twins: Twins, unexplained: int, lowest: float, moved: bool, searched: f
             "lies outside its own 95 % interval: the reported gap misleads."
         )
     if not found:
-        return f"No test sample was found in train{part}."
+        return f"No test sample is in train with the same label{part}."
     if not unexplained:
         return (
             f"{found:,} of {tests:,} test samples are in train with the same label{part}: in data with so few "

@@ -29,7 +29,7 @@ class Tried:
 
     space: Space
     around_test: Neighbourhood | None  # None: there is no such test sample
-    agreement: float | None  # share of labels that no other label outvotes; minus the squared error for regression
+    agreement: float | None  # share of labels that win their vote; minus the squared error for regression
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Votes:
     label: Tensor  # [q] which one; of equal ones the first
 
     @property
-    def outvoted(self) -> Tensor:
-        """Whether another label has more votes than the given one [q]."""
-        return self.top > self.own
+    def outvoted(self) -> float:
+        """Share of labels with fewer votes than another one; a tie counts half, as if a coin were thrown."""
+        return float(((self.top > self.own).double() + (self.top >= self.own).double()).mean() / 2)
 
     @property
     def suspect(self) -> Tensor:
@@ -74,7 +74,7 @@ def _try(space: Space, fresh: Tensor, y: Tensor, voters: Electorate, classes: bo
         return Tried(space, None, None)
     around = look_around(space, space.test[fresh], voters)
     if classes:
-        return Tried(space, around, float((~judge(around.votes, y).outvoted).double().mean()))
+        return Tried(space, around, 1 - judge(around.votes, y).outvoted)
     error = (around.votes / around.voters[:, None] - y).square().sum(1).mean()
     return Tried(space, around, -float(error))
 

@@ -18,7 +18,7 @@ from audit.hygiene.mislabels import Tried
 from audit.hygiene.neighbours import Electorate, Space, look_around
 
 EXPECTED = 0.05  # near twins that chance alone may show in the whole test split
-CLOSEST = 0.25  # however many dimensions there are, a near twin is at least four times closer than the k-th neighbour
+CLOSEST = 1 / 3  # however many dimensions there are, a near twin is at least three times closer than the k-th neighbour
 YARDSTICK = 1000  # train samples that are looked at to see how common near twins are within train
 FEWEST = 5  # different train inputs below which there is no neighbourhood to compare with
 
@@ -67,7 +67,7 @@ def local_dimension(distance: Tensor) -> float:
 
 
 def closeness(dimension: float, k: int, tests: int) -> float:
-    """The t with 1 − (1 − t^d)^(k−1) = 0.05 / tests, at most 1/4."""
+    """The t with 1 − (1 − t^d)^(k−1) = 0.05 / tests, at most 1/3."""
     volume = -math.expm1(math.log1p(-EXPECTED / max(1, tests)) / (k - 1))
     return min(CLOSEST, math.exp(math.log(volume) / dimension))
 

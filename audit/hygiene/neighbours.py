@@ -76,56 +76,60 @@ def look_around(space: Space, points: Tensor, voters: Electorate, own: Tensor | 
 
     The votes still hold the point's own ballot then: whoever asks takes it out.
     """
-    k = min(NEIGHBOURS, len(voters.rows) - (own is not None))
-    base = space.train[voters.rows]
-    parts = [
-        _look(space, points[part], base, voters, None if own is None else own[part], k)
-        for part in _blocks(len(points), len(base))
-    ]
+    search = _Search(space, voters)
+    blocks = _blocks(len(points), len(voters.rows))
+    parts = [search.look(points[part], None if own is None else own[part]) for part in blocks]
     return Neighbourhood(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def _look(
-    space: Space, points: Tensor, base: Tensor, voters: Electorate, own: Tensor | None, k: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    squared, error = _squared_distances(space, points, base)
-    itself = int(own is not None)
-    weight = voters.weight.expand(len(points), -1)
-    if own is not None:
-        squared.scatter_(1, own[:, None], -torch.inf)  # always the first, however close others are
-    values, index = squared.topk(k + itself, dim=1, largest=False)
-    reached = weight.gather(1, index).cumsum(1) - itself >= NEIGHBOURS
-    last = torch.where(reached.any(1), reached.int().argmax(1), values.shape[1] - 1)
-    radius = values.gather(1, last[:, None])
-    counted = (squared <= radius + error[:, None]).to(torch.float64)
-    index = index[:, itself:]
-    distance, order = _distances(space, points, base, index, values[:, itself:], error).sort(dim=1, stable=True)
-    nearest = voters.rows[index.gather(1, order)]
-    return counted @ voters.ballots, counted @ voters.weight - itself, nearest, distance
+class _Search:
+    """The voters as points, made ready once."""
 
+    def __init__(self, space: Space, voters: Electorate) -> None:
+        self.space, self.voters = space, voters
+        self.base = space.train[voters.rows]
+        self.columns = list(_blocks(self.base.shape[1], len(self.base)))
+        self._whole = _scaled(space, self.base, self.columns[0]) if len(self.columns) == 1 else None
 
-def _squared_distances(space: Space, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """‖a − b‖² [q, u] as a matrix product, and twice the largest rounding error of each row [q]."""
-    a_norm, b_norm = a.new_zeros(len(a), dtype=torch.float64), b.new_zeros(len(b), dtype=torch.float64)
-    squared = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
-    for columns in _blocks(a.shape[1], len(b)):
-        p, q = _scaled(space, a, columns), _scaled(space, b, columns)
-        a_norm += p.square().sum(1)
-        b_norm += q.square().sum(1)
-        squared.addmm_(p, q.T, alpha=-2)
-    squared += a_norm[:, None]
-    squared += b_norm[None, :]
-    return squared, 4 * (a.shape[1] + 4) * ROUNDING * (a_norm + b_norm.max())
+    def look(self, points: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The parts of a `Neighbourhood`, for one block of points."""
+        voters, itself = self.voters, int(own is not None)
+        squared, error = self._squared(points)
+        if own is not None:
+            squared.scatter_(1, own[:, None], -torch.inf)  # always the first, however close others are
+        k = min(NEIGHBOURS + itself, len(voters.rows))
+        values, index = squared.topk(k, dim=1, largest=False)
+        reached = voters.weight[index].cumsum(1) - itself >= NEIGHBOURS
+        last = torch.where(reached.any(1), reached.int().argmax(1), k - 1)
+        radius = values.gather(1, last[:, None])
+        counted = (squared <= radius + error[:, None]).to(torch.float64)
+        index = index[:, itself:]
+        distance, order = self._distances(points, index, values[:, itself:], error).sort(dim=1, stable=True)
+        nearest = voters.rows[index.gather(1, order)]
+        return counted @ voters.ballots, counted @ voters.weight - itself, nearest, distance
 
+    def _squared(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """‖a − b‖² [q, u] as a matrix product, and twice the largest rounding error of each row [q]."""
+        a, b = (part.new_zeros(len(part), dtype=torch.float64) for part in (points, self.base))
+        squared = a.new_empty(len(a), len(b))
+        for columns in self.columns:
+            p = _scaled(self.space, points, columns)
+            q = self._whole if self._whole is not None else _scaled(self.space, self.base, columns)
+            a += p.square().sum(1)
+            b += q.square().sum(1)
+            squared.addmm_(p, q.T, beta=min(1, columns.start), alpha=-2)
+        squared += a[:, None]
+        squared += b[None, :]
+        return squared, 4 * (points.shape[1] + 4) * ROUNDING * (a + b.max())
 
-def _distances(space: Space, a: Tensor, b: Tensor, index: Tensor, squared: Tensor, error: Tensor) -> Tensor:
-    """‖a_i − b_index[i,j]‖ [q, k]: where the product lost digits that matter, anew from differences."""
-    rows, columns = torch.nonzero(squared < PRECISE * error[:, None], as_tuple=True)
-    for part in _blocks(len(rows), a.shape[1]):
-        row, column = rows[part], columns[part]
-        difference = (a[row].double() - b[index[row, column]].double()) * space.scale
-        squared[row, column] = difference.square().sum(1)
-    return squared.sqrt()
+    def _distances(self, points: Tensor, index: Tensor, squared: Tensor, error: Tensor) -> Tensor:
+        """‖a_i − b_index[i,j]‖ [q, k]: where the product lost digits that matter, anew from differences."""
+        rows, columns = torch.nonzero(squared < PRECISE * error[:, None], as_tuple=True)
+        for part in _blocks(len(rows), points.shape[1]):
+            row, column = rows[part], columns[part]
+            difference = (points[row].double() - self.base[index[row, column]].double()) * self.space.scale
+            squared[row, column] = difference.square().sum(1)
+        return squared.sqrt()
 
 
 def _scaled(space: Space, x: Tensor, columns: slice) -> Tensor:
