@@ -32,16 +32,23 @@ def _shapes(model: Model) -> list[tuple[int, ...]]:
         choices = [FREE_SIZES if size is None else (size,) for size in model.input.shape]
         same = [tuple(choice[0] if len(choice) == 1 else free for choice in choices) for free in FREE_SIZES]
         return same + [shape for shape in product(*choices) if len(choices) <= 3]
-    for module in model.network.modules():
-        if isinstance(module, nn.Linear):
-            return [(module.in_features,), (16, module.in_features), (module.in_features // 784 or 1, 28, 28)]
-        if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
-            dimensions = len(module.kernel_size)
-            return [(module.in_channels, *[size] * dimensions) for size in FREE_SIZES]
-        if isinstance(module, (nn.Embedding, nn.RNNBase)):
-            width = () if isinstance(module, nn.Embedding) else (module.input_size,)
-            return [(16, *width), (32, *width), (8, *width)]
-    return []
+    return next((shapes for module in model.network.modules() if (shapes := _suggested(module))), [])
+
+
+def _suggested(module: nn.Module) -> list[tuple[int, ...]]:
+    """Sample shapes that a layer would take, were it the first; a TorchScript module only knows its kind by name."""
+    kind = getattr(module, "original_name", type(module).__name__)
+    weight = getattr(module, "weight", getattr(module, "weight_ih_l0", None))
+    if not isinstance(weight, Tensor):
+        return []
+    width = weight.shape[1] if weight.dim() > 1 else 0
+    if kind == "Linear":
+        return [(width,), (16, width), (1, 28, 28), (3, 32, 32), (width // 784, 28, 28)]
+    if kind in ("Conv1d", "Conv2d", "Conv3d"):
+        return [(width * getattr(module, "groups", 1), *[size] * (weight.dim() - 2)) for size in FREE_SIZES]
+    if kind in ("LSTM", "GRU", "RNN"):
+        return [(length, width) for length in (16, 32, 8)]
+    return [(16,), (32,), (8,)] if kind == "Embedding" else []
 
 
 def _random(model: Model, shape: tuple[int, ...]) -> Tensor:

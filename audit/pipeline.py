@@ -36,7 +36,7 @@ def run_audit(model_path: Path, data_path: Path, settings: Settings, command: st
     with progress.stage("load", "Loading the model"):
         model = load_model(model_path, settings)
     with progress.stage("read", "Reading the data"):
-        data = read_data(data_path, settings)
+        data = read_data(data_path, settings if settings.classes else replace(settings, classes=model.classes))
         data = fit(data, model.input.shape, lambda shape: accepts(model, shape), _fed_as(model, settings))
     with progress.stage("parity", "Comparing with the file's own runtime"):
         model, parity = trusted(model, data, settings)
@@ -68,7 +68,7 @@ def list_layers(model_path: Path, settings: Settings) -> tuple[Model, Layers]:
     example = example_input(model)
     model = trace(model, example, settings=settings)
     precise = replace(model, network=model.network.to(torch.float64))
-    return model, find_layers(precise, example.double() if example.is_floating_point() else example)
+    return model, find_layers(precise, example.double() if example.is_floating_point() else example, settings.conv)
 
 
 def _fed_as(model: Model, settings: Settings) -> Settings:

@@ -20,7 +20,7 @@ HEADS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "sigmoid_pair": lambda f: torch.cat([1 - torch.sigmoid(f), torch.sigmoid(f)], -1),
 }
-"""Final layers that a loader takes off so that the audit sees the scores beneath; each maps scores to the file's output."""
+"""Final layers that a loader takes off, so that the audit sees the scores beneath; each maps scores to the output."""
 
 
 @dataclass(frozen=True)
@@ -53,5 +53,6 @@ class Model:
     ops: dict[str, str] = field(default_factory=dict)  # dense submodule → what the file calls it: "gemm", "matmul", …
     names: dict[str, str] = field(default_factory=dict)  # submodule → a name its user recognises, where they differ
     notes: tuple[str, ...] = ()  # sentences for the report: a head taken off, a fold found, a batch size rewritten
+    classes: tuple[str, ...] | None = None  # class labels in the order of the scores, where the file names them
     reference: Reference | None = None  # None: there is nothing independent to compare with
     reference_name: str = ""  # "onnxruntime", "torch.export", …

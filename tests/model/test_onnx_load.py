@@ -221,3 +221,14 @@ def test_reading_prints_nothing(tmp_path: Path) -> None:
         [sys.executable, "-c", SCRIPT, str(tmp_path / "model.onnx")], capture_output=True, text=True, check=True
     )
     assert done.stdout == "" and done.stderr == ""
+
+
+def test_class_labels_that_the_file_names_are_the_models_classes(tmp_path: Path) -> None:
+    from sklearn.linear_model import LogisticRegression
+    from skl2onnx import to_onnx
+
+    x = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+    model = LogisticRegression().fit(x, np.array(["cat", "dog", "owl"])[np.arange(30) % 3])
+    path = tmp_path / "model.onnx"
+    path.write_bytes(to_onnx(model, x[:1]).SerializeToString())
+    assert load(path, Settings()).classes == ("cat", "dog", "owl")

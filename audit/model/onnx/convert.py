@@ -17,9 +17,9 @@ from torch import Tensor, fx, nn
 
 from audit.errors import ModelError
 from audit.model.onnx import ops  # noqa: F401  (registers the operators)
+from audit.model.onnx.layer import DENSE_DOMAIN
 from audit.model.onnx.naming import layer_name
 from audit.model.onnx.ops.frame import Graph, OnnxNode, plain_domain
-from audit.model.onnx.ops.matrix import DENSE_DOMAIN
 from audit.model.onnx.ops.registry import Converter, find_converter, kind_of
 from audit.model.onnx.ops.tensors import FLOATS
 
@@ -40,8 +40,8 @@ class Unsupported:
 def convert(proto: ModelProto) -> fx.GraphModule:
     """The network in eval mode, its Parameters frozen.
 
-    `network.onnx_names` maps every submodule with weights to the name of its node, `network.onnx_ops` to what its
-    operator is called: "gemm", "conv", "batchnorm", ….
+    `network.onnx_names` maps every submodule with weights to the name its author gave it, `network.onnx_ops` to what
+    its operator is called: "gemm", "conv", "batchnorm", ….
     """
     refused = unsupported(proto)
     if refused:
@@ -166,9 +166,10 @@ class _Builder:
             self.paths[module] = self._place(module, f"{node.operation_type.lower()}_{len(self.modules)}")
             return
         weights = [name for name in node.input_values if self.source.is_constant(name)]
-        path = self._place(module, _recognised(node, weights))
+        name = _recognised(node, weights)
+        path = self._place(module, name)
         self.paths[module] = path
-        self.names[path] = node.name or path
+        self.names[path] = path if name in self.names.values() else name
         self.kinds[path] = kind
 
     def _place(self, module: nn.Module | Tensor, name: str) -> str:

@@ -61,6 +61,7 @@ def load(path: Path, settings: Settings) -> Model:
         ops=ops,
         names=names,
         notes=(*_batch_notes(declared.batch, batch), *head_notes, *dense_notes, *_class_notes(source.model, output)),
+        classes=tuple(map(str, class_labels(source.model, output))) or None,
         reference=_reference(source, declared, output),
         reference_name="onnxruntime",
     )

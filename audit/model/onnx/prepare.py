@@ -24,7 +24,7 @@ REFUSED = (
         "works on text or categories; export the part of the model behind its encoder, which takes numbers",
     ),
     (
-        r"Sequence\w+|SplitToSequence|ConcatFromSequence|Optional\w*|ReverseSequence",
+        r"Sequence\w+|SplitToSequence|ConcatFromSequence|Optional\w*",
         "works on sequences of tensors; export the model with plain tensors",
     ),
     (r"Loop|Scan", "runs a loop; export the model unrolled, for a fixed number of steps"),

@@ -2,20 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from audit.model.onnx.ops.registry import operator
+from audit.model.onnx.ops.frame import Graph, OnnxMapping, OnnxNode, OperationConverterResult
+from audit.model.onnx.ops.registry import as_function, converter, operator
 from audit.model.onnx.ops.spatial import window
-from audit.model.onnx.ops.tensors import Ints, ints
+from audit.model.onnx.ops.tensors import Ints, attribute_value, ints
 
 WEIGHTS = {1: "weight", 2: "bias"}
 CONV = (F.conv1d, F.conv2d, F.conv3d)
+MODULES: tuple[Callable[..., Any], ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 CONV_TRANSPOSE = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 
 
-@operator("Conv", weights=WEIGHTS)
+@converter("Conv", domain="")
+def _conv(node: OnnxNode, graph: Graph) -> OperationConverterResult:
+    """Build a convolution of torch's own wherever torch has one: whoever reads the network knows it by its class."""
+    x, weight, *rest = node.input_values
+    bias = rest[0] if rest and rest[0] else None
+    settings = {attribute.name: attribute_value(attribute, graph.dtype) for attribute in node.proto.attribute}
+    constant = graph.is_weight(weight) and (bias is None or graph.is_weight(bias))
+    if not constant or settings.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or not _even(settings.get("pads")):
+        return as_function(convolve, "conv", WEIGHTS)(node, graph)
+    key = ("Conv", weight, bias, *sorted((name, str(value)) for name, value in settings.items()))
+    if key not in graph.layers:
+        graph.layers[key] = _module(graph, weight, bias, settings)
+    return OperationConverterResult(graph.layers[key], OnnxMapping((x,), node.output_values))
+
+
+def _module(graph: Graph, weight: str, bias: str | None, settings: dict[str, Any]) -> nn.Module:
+    shape, given = list(graph.tensor(weight).shape), settings.get
+    frame = window(shape[2:], shape[2:], given("strides"), given("dilations"), given("pads"), given("auto_pad", ""))
+    places = {"stride": frame.stride, "padding": frame.before, "dilation": frame.dilation}
+    group, blank = int(given("group", 1)), {"bias": False, "device": "meta"}
+    layer: nn.Module = MODULES[len(shape) - 3](shape[1] * group, shape[0], frame.kernel, groups=group, **places, **blank)
+    layer.weight = graph.parameter(weight)
+    layer.register_parameter("bias", None if bias is None else graph.parameter(bias))
+    return layer
+
+
+def _even(pads: Ints) -> bool:
+    """Whether both ends are padded alike."""
+    amounts = ints(pads) if pads is not None else []
+    return amounts[: len(amounts) // 2] == amounts[len(amounts) // 2 :]
+
+
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, auto_pad: str = "NOTSET", dilations: Ints = None,
              group: int = 1, kernel_shape: Ints = None, pads: Ints = None, strides: Ints = None) -> Tensor:  # fmt: skip
     """Y = W ⋆ X + b; uneven paddings are added beforehand, since torch pads both ends alike."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from audit.model.onnx.layer import DENSE_DOMAIN
 from audit.model.onnx.ops.frame import Graph, OnnxMapping, OnnxNode, OperationConverterResult
 from audit.model.onnx.ops.registry import converter, operator
-
-DENSE_DOMAIN = "gen_audit"
 
 
 @converter("Dense", domain=DENSE_DOMAIN)

@@ -36,6 +36,7 @@ OBSOLETE = {"consumed_inputs", "is_test"}
 
 Function = Callable[..., Any]
 AnyFunction = TypeVar("AnyFunction", bound=Function)
+Converter = Callable[[OnnxNode, Graph], OperationConverterResult]
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,11 @@ def operator(
     return register
 
 
+def as_function(function: Function, kind: str, weights: Mapping[int, str]) -> Converter:
+    """The converter that calls a function, for one that builds a module of its own only where it can."""
+    return _Converter(Operator(function, kind, weights, _keywords(function), lambda attributes: True))
+
+
 def _keywords(function: Function) -> frozenset[str] | None:
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -141,9 +147,6 @@ class _Converter:
         asked = self.operator.keywords or frozenset()
         extras = {"opset": graph.opsets.get(plain_domain(node.domain), 1), "outputs": len(node.output_values)}
         return settings | {name: value for name, value in extras.items() if name in asked}
-
-
-Converter = Callable[[OnnxNode, Graph], OperationConverterResult]
 
 
 def converter(name: str, domain: str) -> Callable[[Converter], Converter]:
