@@ -40,7 +40,9 @@ def _module(graph: Graph, weight: str, bias: str | None, settings: dict[str, Any
     frame = window(shape[2:], shape[2:], given("strides"), given("dilations"), given("pads"), given("auto_pad", ""))
     places = {"stride": frame.stride, "padding": frame.before, "dilation": frame.dilation}
     group, blank = int(given("group", 1)), {"bias": False, "device": "meta"}
-    layer: nn.Module = MODULES[len(shape) - 3](shape[1] * group, shape[0], frame.kernel, groups=group, **places, **blank)
+    layer: nn.Module = MODULES[len(shape) - 3](
+        shape[1] * group, shape[0], frame.kernel, groups=group, **places, **blank
+    )
     layer.weight = graph.parameter(weight)
     layer.register_parameter("bias", None if bias is None else graph.parameter(bias))
     return layer
