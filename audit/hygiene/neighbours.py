@@ -71,6 +71,11 @@ def gather_votes(x_id: Tensor, ballots: Tensor) -> tuple[Electorate, Tensor]:
     return Electorate(first, weight, joined), place
 
 
+def some_rows(x: Tensor, index: Tensor) -> Tensor:
+    """Rows of x by increasing index: x itself, not a copy, where that is all of them."""
+    return x if len(index) == len(x) else x[index]
+
+
 def look_around(space: Space, points: Tensor, voters: Electorate, own: Tensor | None = None) -> Neighbourhood:
     """The neighbours of each point [q, D]; `own` [q]: its own place among the voters, whose weight is one less there.
 
@@ -87,7 +92,7 @@ class _Search:
 
     def __init__(self, space: Space, voters: Electorate) -> None:
         self.space, self.voters = space, voters
-        self.base = space.train[voters.rows]
+        self.base = some_rows(space.train, voters.rows)
         self.columns = list(_blocks(self.base.shape[1], len(self.base)))
         self._whole = _scaled(space, self.base, self.columns[0]) if len(self.columns) == 1 else None
 

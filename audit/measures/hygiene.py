@@ -15,6 +15,7 @@ from audit.hygiene.answers import balance, conflicts, duplicate_pairs, near_dupl
 from audit.hygiene.ground import Ground
 from audit.hygiene.leak import find_leak
 from audit.hygiene.rows import repeats
+from audit.layers import dense_only
 from audit.measure import Audit, Card, Fold, Measurement
 from audit.record import Record
 
@@ -36,7 +37,7 @@ HYGIENE = HygieneMeasure()
 
 class _HygieneFold:
     def __init__(self, audit: Audit) -> None:
-        self.audit, self.last = audit, audit.layers[-1]
+        self.audit, self.last = audit, dense_only(audit.layers)[-1]
         self.features: list[Tensor] = []
 
     def see(self, record: Record) -> None:

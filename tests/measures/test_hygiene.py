@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import hygiene as reference
 from torch import nn
+from zoo import ZOO, build
 
 from audit.blocks.hygiene import Hygiene
 from audit.hygiene import neighbours
@@ -21,7 +22,7 @@ from audit.hygiene.mislabels import leave_one_out, wrong_rate
 from audit.hygiene.near import closeness, local_dimension
 from audit.hygiene.neighbours import Space, gather_votes, look_around
 from audit.hygiene.rows import Twins, coincidental, row_ids
-from audit.measure import Audit
+from audit.measure import Audit, Records
 from audit.measures.hygiene import HYGIENE
 
 EXACT = 1e-10
@@ -429,6 +430,17 @@ def test_binary_and_linear_networks_and_both_precisions(make_audit, outputs: int
     assert results[0] == results[1] == results[2]
     assert {space.name for space in results[0].suspected_mislabels.spaces} == {"standardised input", "input"}
     assert sum(results[0].class_balance.train.values()) == 80
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_networks_of_every_kind(make_audit, name: str) -> None:
+    net, x, y = build(name, n=90)
+    audit = make_audit(net, x[:60].numpy(), y[:60].numpy(), x[55:].numpy(), y[55:].numpy(), task=ZOO[name].task)
+    found = measured(audit)
+    assert (found.duplicates_across_splits, found.leaked.copies, found.near_duplicates) == (5, 5, 0)
+    assert (found.class_balance.skipped is None) == (ZOO[name].task != "regression")
+    small = Records(replace(audit.capture, chunk=7), audit.train.x, audit.train.y, room=0, full=True)
+    assert measured(replace(audit, train=small)) == found
 
 
 def test_every_card_is_complete() -> None:
