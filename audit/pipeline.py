@@ -13,8 +13,6 @@ from audit.assemble import assemble
 from audit.checks import run_checks
 from audit.data import fit, read_data, settle_task
 from audit.data.base import Data
-from audit.example import example_input
-from audit.layers import Layers, find_layers
 from audit.measures.gap import measure_gap
 from audit.model import load_model
 from audit.model.base import Model
@@ -60,15 +58,6 @@ def trusted(model: Model, data: Data, settings: Settings) -> tuple[Model, Parity
     model = trace(model, torch.from_numpy(np.ascontiguousarray(x[:8])), settings=settings)
     check_behaviour(model, x)
     return model, None if model.reference is None else check_parity(model, x)
-
-
-def list_layers(model_path: Path, settings: Settings) -> tuple[Model, Layers]:
-    """The layers of a model without data: it is shown made-up inputs of the shape it takes."""
-    model = load_model(model_path, settings)
-    example = example_input(model)
-    model = trace(model, example, settings=settings)
-    precise = replace(model, network=model.network.to(torch.float64))
-    return model, find_layers(precise, example.double() if example.is_floating_point() else example, settings.conv)
 
 
 def _fed_as(model: Model, settings: Settings) -> Settings:

@@ -11,8 +11,8 @@ from zoo import ZOO, build
 
 from audit.errors import ModelError
 from audit.example import example_input
+from audit.listing import list_layers
 from audit.model.base import InputSpec, Model
-from audit.pipeline import list_layers
 from audit.settings import Settings
 
 

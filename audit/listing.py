@@ -1,0 +1,24 @@
+"""The layers of a model file, without data and without waking the measures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from audit.example import example_input
+from audit.layers import Layers, find_layers
+from audit.model import load_model
+from audit.model.base import Model
+from audit.model.trace import trace
+from audit.settings import Settings
+
+
+def list_layers(model_path: Path, settings: Settings) -> tuple[Model, Layers]:
+    """The layers of a model without data: it is shown made-up inputs of the shape it takes."""
+    model = load_model(model_path, settings)
+    example = example_input(model)
+    model = trace(model, example, settings=settings)
+    precise = replace(model, network=model.network.to(torch.float64))
+    return model, find_layers(precise, example.double() if example.is_floating_point() else example, settings.conv)
