@@ -126,10 +126,11 @@ class Capture:
         if jacobians is None:
             layers = {layer.name: _forward_record(layer, rows, len(f_raw), calls[layer.name]) for layer in self.layers}
         else:
-            residuals = find_residuals(self.layers, f_raw, gradient, calls)
             layers = {
                 layer.name: _full_record(layer, f_raw, gradient, calls[layer.name], jacobians, residuals)
-                for layer in self.layers
+                for group in self._groups
+                for residuals in [find_residuals(group, f_raw, gradient, calls)]
+                for layer in group
             }
         return Record(
             start=start,
@@ -161,9 +162,17 @@ class Capture:
         return None if full is None else lambda: full().double()
 
     @cached_property
+    def _groups(self) -> list[list[DenseLayer]]:
+        """Dense layers and convolutions apart: what lies between those must not change what is said of these."""
+        convolutions = [layer for layer in self.layers if layer.patches is not None]
+        dense = [layer for layer in self.layers if layer.patches is None]
+        return [group for group in (dense, convolutions) if group]
+
+    @cached_property
     def _entrance(self) -> DenseLayer | None:
-        """The dense layer that everything enters through, if there is one."""
-        return next((layer for layer in self.layers if layer.fed_by_input and layer.cut_point), None)
+        """The dense layer that everything enters through, if there is one; J W of a convolution is not ∂f/∂input."""
+        entrances = (layer for layer in self.layers if layer.fed_by_input and layer.cut_point)
+        return next((layer for layer in entrances if layer.patches is None), None)
 
     @cached_property
     def _narrow(self) -> Tensor:
@@ -181,7 +190,7 @@ class _Jacobians:
 
 
 def _forward_record(layer: DenseLayer, rows: int, n: int, calls: list[tuple[Tensor, Tensor]]) -> LayerRecord:
-    x = torch.cat([layer.arrange(x, n) for x, _ in calls], 1)[:rows]
+    x = torch.cat([layer.arrange_input(x, n) for x, _ in calls], 1)[:rows]
     z = torch.cat([layer.arrange(z, n) for _, z in calls], 1)[:rows]
     nothing = z.new_empty(rows, 0, *z.shape[1:])
     return LayerRecord(layer, x, z, nothing, nothing[:, 0:0].flatten(1, 2).double(), "exact", None)
@@ -196,7 +205,7 @@ def _full_record(
     residuals: Residuals,
 ) -> LayerRecord:
     n, rows = len(f_raw), len(gradient)
-    x = torch.cat([layer.arrange(x, n) for x, _ in calls], 1)[:rows]
+    x = torch.cat([layer.arrange_input(x, n) for x, _ in calls], 1)[:rows]
     z = torch.cat([layer.arrange(z.detach(), n) for _, z in calls], 1)[:rows]
     pieces = [torch.stack([layer.arrange(row, n) for row in J], 1) for J in jacobians.by_layer[layer.name]]
     J = torch.cat(pieces, 2)[:rows]  # [n, C, T, out]

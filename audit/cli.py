@@ -107,10 +107,10 @@ def report(
 
 
 @app.command()
-@with_settings("arch", "trust_pickle", "output", "input")
+@with_settings("arch", "trust_pickle", "output", "input", "conv")
 def layers(model: ModelPath, as_json: AsJson = False, **flags: Any) -> None:
     """List every layer of MODEL: measured as dense, or passed by and why. Needs no data."""
-    from audit.pipeline import list_layers
+    from audit.listing import list_layers
     from audit.terminal import print_layers
 
     print_layers(*list_layers(model, resolve(flags)), as_json=as_json)

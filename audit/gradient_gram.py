@@ -2,7 +2,7 @@
 
 The gradient of one sample's loss with respect to W is δ xᵀ, so the inner product of two samples' gradients is
 (δ_i·δ_j)(x_i·x_j), and with the bias (δ_i·δ_j)(x_i·x_j + 1). Only parameters outside the dense layers, and dense layers
-over tokens, have their gradients formed.
+over tokens (among them the patches of a convolution), have their gradients formed.
 """
 
 from __future__ import annotations
@@ -49,6 +49,12 @@ def _token_grams(x: Tensor, delta: Tensor, weight: bool, bias: bool) -> Tensor:
             G = torch.einsum("snto,snti->snoi", rows, x).flatten(2)
             K = K + G @ G.mT
     return K
+
+
+def summed_gradients(x: Tensor, delta: Tensor, weight: bool, bias: bool) -> Tensor:
+    """Σ_t δ_t x_tᵀ and Σ_t δ_t of each sample, as far as they count  [n, P]."""
+    parts = [(delta.mT @ x).flatten(1)] * weight + [delta.sum(1)] * bias
+    return torch.cat(parts, 1)
 
 
 def formed_grams(G: Tensor, subsets: Tensor) -> Tensor:
@@ -119,8 +125,10 @@ class GradientSource:
         self.sizes = {layer.name: self._own_size(layer) for layer in audit.layers}
         if self._rest:
             self.sizes[REST] = sum(audit.network.get_parameter(name).numel() for name in self._rest)
-        width = sum(layer.tokens * (layer.in_features + layer.out_features) for layer in audit.layers)
+        factors = {layer.name: layer.tokens * (layer.in_features + layer.out_features) for layer in audit.layers}
+        self._summed = {name for name, size in factors.items() if 0 < self.sizes[name] < size}  # G_i is smaller
         self._pool = np.unique(subsets)
+        width = sum(self.sizes[name] if name in self._summed else size for name, size in factors.items())
         needed = 8 * len(self._pool) * (width + self.sizes.get(REST, 0))
         self._keeps = needed <= audit.train.room // 2
         self._kept: list[_Gradients] = []
@@ -150,18 +158,20 @@ class GradientSource:
         ]
 
     def _gradients(self, record: Record, rows: Tensor, positions: NDArray[np.int64] | None = None) -> _Gradients:
-        """x, δ and the formed gradients of the samples `rows` of a record."""
+        """The gradients of the samples `rows` of a record, in factors or formed."""
         g = self._cotangent(record)[rows]
-        dense = {
-            name: (layer.x[rows].double(), torch.einsum("ncto,nc->nto", layer.J[rows].double(), g))
-            for name, layer in record.layers.items()
-        }
-        if not self._rest:
-            return _Gradients(dense, None)
-        where = positions if positions is not None else (rows + record.start).cpu().numpy()
-        x = self.audit.train.x[where].to(g.device)
-        formed = self._formed.gradients(x, g)
-        return _Gradients(dense, torch.cat([formed[name].flatten(1).double() for name in self._rest], 1))
+        dense, formed = {}, {}
+        for name, layer in record.layers.items():
+            x, delta = layer.x[rows].double(), torch.einsum("ncto,nc->nto", layer.J[rows].double(), g)
+            if name in self._summed:
+                formed[name] = summed_gradients(x, delta, *self._owned[name])
+            else:
+                dense[name] = (x, delta)
+        if self._rest:
+            where = positions if positions is not None else (rows + record.start).cpu().numpy()
+            others = self._formed.gradients(self.audit.train.x[where].to(g.device), g)
+            formed[REST] = torch.cat([others[name].flatten(1).double() for name in self._rest], 1)
+        return _Gradients(dense, formed)
 
     @cached_property
     def _formed(self) -> SampleGradients:
@@ -170,12 +180,13 @@ class GradientSource:
 
     def _of(self, kept: list[_Gradients], subsets: Tensor) -> Grams:
         grams = {}
-        for layer in self.audit.layers:
-            x, delta = (torch.cat([part.dense[layer.name][which] for part in kept]) for which in (0, 1))
-            grams[layer.name] = dense_grams(x, delta, *self._owned[layer.name], subsets.to(x.device))
-        if self._rest:
-            G = torch.cat([part.formed for part in kept if part.formed is not None])
-            grams[REST] = formed_grams(G, subsets.to(G.device))
+        for name in self.sizes:
+            if name in self._summed or name == REST:
+                G = torch.cat([part.formed[name] for part in kept])
+                grams[name] = formed_grams(G, subsets.to(G.device))
+            else:
+                x, delta = (torch.cat([part.dense[name][which] for part in kept]) for which in (0, 1))
+                grams[name] = dense_grams(x, delta, *self._owned[name], subsets.to(x.device))
         return grams
 
     def _own_size(self, layer: DenseLayer) -> int:
@@ -186,4 +197,4 @@ class GradientSource:
 @dataclass(frozen=True)
 class _Gradients:
     dense: dict[str, tuple[Tensor, Tensor]]  # x [n, T, in] and δ [n, T, out]
-    formed: Tensor | None  # [n, P] of everything outside the dense layers
+    formed: dict[str, Tensor]  # [n, P] of layers over many tokens, and of everything outside the dense layers

@@ -18,7 +18,6 @@ from audit.record import Record
 from audit.records import Records
 
 DENSE_LIMIT = 4096  # weights up to which the matrix itself is formed (128 MB)
-ROW_NUMBERS = 1 << 22  # numbers in one block of weight Jacobians
 GRAPH_FACTOR = 4  # what a record with its autograd graph takes, in multiples of the record alone
 SINGLE_SHARE = 4  # single-precision copies may take this part of the room of the records
 
@@ -145,28 +144,36 @@ def _pulled(x: Tensor, U: Tensor, shape: torch.Size) -> Tensor:
 
 def _add_gauss_newton(H: Tensor, record: Record, name: str) -> None:
     """Adds Σ Aᵀ A ⊗ x xᵀ, A the root of the Gauss–Newton curvature, to H [out, in, out, in]."""
-    x, A = record.layers[name].x.double(), record.gauss_newton_root(name)  # [n, T, in]  [n, C, T, out]
-    if x.shape[1] == 1:
-        x, A = x[:, 0], A[:, :, 0]
+    if record.layers[name].x.shape[1] == 1:
+        x, A = record.layers[name].x.double()[:, 0], record.gauss_newton_root(name)[:, :, 0]  # [n, in]  [n, C, out]
         for o in range(A.shape[2]):
             S_o = torch.einsum("nc,nco->no", A[:, :, o], A[:, :, o:])  # row o of S from its diagonal on
             block = x.T @ (S_o[:, :, None] * x[:, None, :]).flatten(1)
             _add_symmetric(H, o, block)
         return
-    rows = max(1, ROW_NUMBERS // (A.shape[1] * H.shape[0] * H.shape[1]))
     matrix = H.view(H.shape[0] * H.shape[1], -1)
-    for A_part, x_part in zip(torch.split(A, rows), torch.split(x, rows), strict=True):
-        G = torch.einsum("ncto,nti->ncoi", A_part, x_part).flatten(2).flatten(0, 1)  # Σ_t a_t ⊗ x_t  [n·C, out·in]
-        matrix.addmm_(G.T, G)
+    for G in record.gauss_newton_weight_root(name):
+        by_weight = G.flatten(2).flatten(0, 1)  # [n·C, out·in]
+        matrix.addmm_(by_weight.T, by_weight)
 
 
 def _add_residual(H: Tensor, record: Record, name: str) -> None:
-    """Adds Σ R^{tt'} ⊗ x_t x_t'ᵀ, the curvature of the network after the layer, one unit (t, o) after the other."""
+    """Adds Σ R^{tt'} ⊗ x_t x_t'ᵀ, the curvature of the network after the layer, in as few products with R as possible.
+
+    One for each unit (t, o) of its answer; where it has fewer weights than units, one for each weight.
+    """
     layer = record.layers[name]
     if layer.residual_times is None:
         return
     n, T, out = layer.z.shape
     x = layer.x.double()
+    if x.shape[2] < T:
+        for o in range(out):
+            for i in range(x.shape[2]):
+                moved = torch.zeros(n, T, out, dtype=torch.float64, device=x.device)
+                moved[:, :, o] = x[:, :, i]
+                H[o, i] += layer.residual_times(moved).flatten(0, 1).T @ x.flatten(0, 1)
+        return
     for t in range(T):
         for o in range(out):
             unit = torch.zeros(T, out, dtype=torch.float64, device=x.device)

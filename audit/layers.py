@@ -6,6 +6,8 @@ passes, and its answer is exchanged between samples to see what depends on it.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,19 +15,22 @@ from torch import Tensor, nn
 
 from audit.errors import ModelError
 from audit.model.base import Model
+from audit.patches import Patches, why_no_patches
 from audit.probe import Probe
 from audit.watch import CONVOLUTIONS, Calls, arrange, modules_with_weights
 
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.modules.instancenorm._InstanceNorm)
+RECURRENT = ("lstm", "gru", "rnn")
+CONVOLUTION = "a convolution: its weights are shared over positions, so the exact duality does not hold"
 
 
 @dataclass(frozen=True)
 class DenseLayer:
-    """A layer z = W x + b, applied to T tokens of each sample."""
+    """A layer z = W x + b, applied to T tokens of each sample; those of a convolution are its patches."""
 
     name: str  # what the report calls it
     module: str  # its path in the network
-    op: str  # what the file calls it: "linear", "gemm", "matmul", "conv1x1", …
+    op: str  # what the file calls it: "linear", "gemm", "matmul", "conv1x1", "conv", …
     in_features: int
     out_features: int
     bias: bool
@@ -36,6 +41,7 @@ class DenseLayer:
     feature_axis: int  # where the features are: −1, or 1 for a convolution
     cut_point: bool  # everything that reaches the output runs through it
     fed_by_input: bool  # its input is the network's input, unchanged but for its shape
+    patches: Patches | None = None  # of a convolution that is measured as a dense layer over its patches
 
     def weight(self, network: nn.Module) -> Tensor:
         """W [out, in]."""
@@ -44,7 +50,13 @@ class DenseLayer:
         return weight.reshape(self.out_features, self.in_features)
 
     def arrange(self, values: Tensor, n: int) -> Tensor:
-        """The layer's raw input or output as [n, T, features]."""
+        """The layer's raw output as [n, T, out]."""
+        return arrange(values, n, self.batch_axis, self.feature_axis)
+
+    def arrange_input(self, values: Tensor, n: int) -> Tensor:
+        """The layer's raw input as [n, T, in]."""
+        if self.patches is not None:
+            return self.patches.cut(values).reshape(n, -1, self.in_features)
         return arrange(values, n, self.batch_axis, self.feature_axis)
 
 
@@ -65,15 +77,24 @@ class Layers:
     passed_by: tuple[PassedBy, ...]
 
 
-def find_layers(model: Model, example: Tensor) -> Layers:
+def dense_only(layers: Sequence[DenseLayer]) -> tuple[DenseLayer, ...]:
+    """The layers that sums and maxima over a network run over: no convolution, unless there is nothing else.
+
+    So a network's numbers do not depend on whether its convolutions were looked at, too.
+    """
+    return tuple(layer for layer in layers if layer.patches is None) or tuple(layers)
+
+
+def find_layers(model: Model, example: Tensor, convolutions: bool = False) -> Layers:
     """Looks at every module with weights while `example` runs through the network.
 
-    `example` holds at least 2 samples; for a network with a fixed batch size, two batches.
+    `example` holds at least 2 samples; for a network with a fixed batch size, two batches. With `convolutions`,
+    ordinary ones are measured as dense layers over their patches.
     """
     network, dense, passed = model.network, [], []
     probe = Probe(network, example, model.input.batch)
     for path, module in modules_with_weights(network).items():
-        found = _judge(model, path, module, probe)
+        found = _judge(model, path, module, probe, convolutions)
         dense.append(found) if isinstance(found, DenseLayer) else passed.append(found)
     order = {path: position for position, path in enumerate(probe.calls)}
     dense.sort(key=lambda layer: order[layer.module])
@@ -86,64 +107,70 @@ def find_layers(model: Model, example: Tensor) -> Layers:
     return Layers(tuple(dense), tuple(passed))
 
 
-def _judge(model: Model, path: str, module: nn.Module, probe: Probe) -> DenseLayer | PassedBy:
+def _judge(model: Model, path: str, module: nn.Module, probe: Probe, convolutions: bool) -> DenseLayer | PassedBy:
     """The dense layer behind `module`, or the reason it is passed by."""
     name = model.names.get(path, path) or "(top level)"
     op = model.ops.get(path, _op(module))
     calls = probe.calls.get(path, [])
     if not isinstance(module, (nn.Linear, *CONVOLUTIONS)):
-        return PassedBy(name, op, _why_not_dense(module))
+        return PassedBy(name, op, _why_not_dense(module, op))
     if not calls:
         return PassedBy(name, op, "it is never used on the way from the input to the audited output")
+    patches = None
     if isinstance(module, CONVOLUTIONS):
         if (why := _why_no_dense_convolution(module, calls)) is not None:
-            return PassedBy(name, op, why)
-        op = "conv1x1"
+            if not convolutions or (why := why_no_patches(module, calls)) is not None:
+                return PassedBy(name, op, why)
+            patches = Patches.of(module, tuple(calls[0][0].shape[2:]))
+        op = "conv1x1" if patches is None else "conv"
     axis, features = probe.batch_axis(path), -1 if isinstance(module, nn.Linear) else 1
-    if axis is None or not probe.separable(path, axis):
+    if axis is None or (patches is not None and axis != 0) or not probe.separable(path, axis):
         return PassedBy(name, op, "its inputs cannot be told apart by sample")
     if not probe.influential(path, axis):
         return PassedBy(name, op, "the audited output does not depend on it")
-    x = probe.inputs(path, axis, features)
+    x = probe.inputs(path, axis, features if patches is None else -1)
     return DenseLayer(
         name=name,
         module=path,
         op=op,
-        in_features=module.weight.shape[1],
+        in_features=module.weight[0].numel(),
         out_features=module.weight.shape[0],
         bias=module.bias is not None,
-        tokens=x.shape[1],
+        tokens=sum(z.numel() for _, z in calls) // (probe.n * module.weight.shape[0]),
         calls=len(calls),
         tied_with=_sharing(model, path, module),
         batch_axis=axis,
         feature_axis=features,
         cut_point=probe.cut_point(path, axis),
         fed_by_input=x.numel() == probe.a.numel() and torch.equal(x.flatten(), probe.a.flatten().to(x.dtype)),
+        patches=patches,
     )
 
 
 def _op(module: nn.Module) -> str:
-    if isinstance(module, CONVOLUTIONS):
-        return "conv"
-    return "linear" if isinstance(module, nn.Linear) else type(module).__name__.lower()
+    """Its class in lower case, without the number of dimensions: "linear", "conv", "batchnorm", …."""
+    return re.sub(r"\dd$", "", type(module).__name__.lower())
 
 
-def _why_not_dense(module: nn.Module) -> str:
-    if isinstance(module, NORMS):
+def _why_not_dense(module: nn.Module, op: str) -> str:
+    """By class, or by what the file calls it: an ONNX operator that torch has no class for is computed by formula."""
+    if isinstance(module, NORMS) or op.endswith("norm"):
         return "a normalisation: one factor per feature, not a weight matrix"
-    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) or op == "gather":
         return "an embedding: a look-up table, its input is not a vector"
-    if isinstance(module, nn.RNNBase):
+    if isinstance(module, nn.RNNBase) or op in RECURRENT:
         return "a recurrent layer: its weights act again on their own output"
-    if isinstance(module, nn.PReLU):
+    if op == "prelu":
         return "an activation with a learnt slope, not a weight matrix"
+    if op.startswith("conv"):
+        return CONVOLUTION
     return "not a dense layer: its weights do not enter as a plain product W x + b"
 
 
 def _why_no_dense_convolution(module: nn.Module, calls: Calls) -> str | None:
     assert isinstance(module, CONVOLUTIONS)
     if set(module.kernel_size) != {1} or module.groups != 1:
-        return "a convolution: its weights are shared over positions, so the exact duality does not hold"
+        return CONVOLUTION
     if any(values.shape[2:].numel() != 1 for call in calls for values in call):
         return "a 1×1 convolution over a map larger than 1×1: its weights are shared over positions"
     return None

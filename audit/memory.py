@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
+from math import prod
 
 import torch
 from torch import Tensor, nn
 
 from audit.errors import BudgetError, UsageError
-from audit.layers import DenseLayer
+from audit.layers import DenseLayer, Layers, PassedBy
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 COMFORTABLE = 64 << 20  # bytes of Jacobians per chunk beyond which a CPU only waits for memory
@@ -51,9 +53,44 @@ def bytes_per_sample(network: nn.Module, example: Tensor, layers: tuple[DenseLay
         for handle in handles:
             handle.remove()
     activations = sum(counted) / len(example)
-    dense = sum(layer.tokens * (layer.in_features + (outputs + 3) * layer.out_features) for layer in layers)
+    dense = sum(_layer_numbers(layer, outputs) for layer in layers)
     size = torch.finfo(next(network.parameters()).dtype).bits // 8
     return int(OVERHEAD * size * (activations * (1 + outputs) + dense))
+
+
+def _layer_numbers(layer: DenseLayer, outputs: int) -> int:
+    """Numbers that a layer adds for each sample.
+
+    The patches of a convolution are many times its input, and their pseudo-inverse takes as much again.
+    """
+    numbers = layer.tokens * (layer.in_features + (outputs + 3) * layer.out_features)
+    if layer.patches is None:
+        return numbers
+    return numbers + 3 * layer.tokens * layer.in_features + outputs * layer.patches.channels * prod(layer.patches.space)
+
+
+def without_what_does_not_fit(network: nn.Module, example: Tensor, layers: Layers, outputs: int, room: int) -> Layers:
+    """The layers, without the largest convolutions where one batch like `example` would not fit into `room` with them.
+
+    Dense layers are never left out: where they do not fit, the whole audit does not.
+    """
+    kept, passed = list(layers.dense), list(layers.passed_by)
+    convolutions = [layer for layer in kept if layer.patches is not None]
+    for largest in sorted(convolutions, key=lambda layer: _layer_numbers(layer, outputs), reverse=True):
+        needed = len(example) * bytes_per_sample(network, example, tuple(kept), outputs)
+        if needed <= room or len(kept) == 1:
+            break
+        kept.remove(largest)
+        why = (
+            f"a convolution with {largest.tokens:,} patches of {largest.in_features:,} numbers: with it "
+            f"{_samples(len(example))} {_readable(needed)}, more than the memory budget leaves; raise --memory"
+        )
+        passed.append(PassedBy(largest.name, largest.op, why))
+    return replace(layers, dense=tuple(kept), passed_by=tuple(passed))
+
+
+def _samples(count: int) -> str:
+    return "one sample takes" if count == 1 else f"one batch of {count} samples takes"
 
 
 def chunk_size(per_sample: int, budget: int, standing: int) -> int:

@@ -14,7 +14,7 @@ from audit.data.base import Data, Split
 from audit.layers import Layers, find_layers
 from audit.loss import LOSS_OF_TASK
 from audit.measure import Audit
-from audit.memory import budget_bytes, bytes_per_sample, chunk_size
+from audit.memory import budget_bytes, bytes_per_sample, chunk_size, without_what_does_not_fit
 from audit.model.base import Model
 from audit.outcome import Outcome
 from audit.records import Records
@@ -30,12 +30,14 @@ def set_table(model: Model, data: Data, task: str, settings: Settings) -> tuple[
     network = in_precision(model.network, settings)
     train, test = (_tensors(split, task) for split in (data.train, data.test))
     example = _example(network, train[0], model.input.batch)
-    layers = find_layers(replace(model, network=network), example)
+    layers = find_layers(replace(model, network=network), example, settings.conv)
     loss = LOSS_OF_TASK[task]
     budget = budget_bytes(settings.memory)
     standing = sum(part.numel() * part.element_size() for part in (*train, *test, *network.parameters()))
     one_batch = example[: model.input.batch]
     outputs = scores(network, one_batch).shape[1]
+    least = example[: model.input.batch or 1]
+    layers = without_what_does_not_fit(network, least, layers, outputs, budget - standing)
     per_sample = bytes_per_sample(network, one_batch, layers.dense, outputs)
     chunk = chunk_size(per_sample, budget, standing)
     capture = Capture(network, layers.dense, loss, chunk, model.input.batch)

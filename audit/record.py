@@ -7,7 +7,7 @@ on one sample has the tokens of all its calls, one after the other).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,8 @@ from torch import Tensor
 
 from audit.layers import DenseLayer
 from audit.loss import Loss
+
+WEIGHT_NUMBERS = 1 << 22  # numbers in one block of derivatives in the weights
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,16 @@ class Record:
     def gauss_newton_root(self, name: str) -> Tensor:
         """A [n, C, T, out], float64, with Jᵀ Λ J = Aᵀ A: the Gauss–Newton part of S = ∂²l/∂z²."""
         return self.loss_function.curvature_root_times(self.f, self.layers[name].J.double())
+
+    def gauss_newton_weight_root(self, name: str) -> Iterator[Tensor]:
+        """G = Σ_t a_t x_tᵀ [m, C, out, in], float64, a few samples m at a time: Σ_c vec G_c vec G_cᵀ is H_W's part.
+
+        The way for many tokens: nothing here is as large as a matrix between tokens.
+        """
+        layer, A = self.layers[name], self.gauss_newton_root(name)
+        rows = max(1, WEIGHT_NUMBERS // (A.shape[1] * layer.layer.in_features * layer.layer.out_features))
+        for A_part, x_part in zip(torch.split(A, rows), torch.split(layer.x, rows), strict=True):
+            yield A_part.transpose(2, 3) @ x_part.double()[:, None]
 
     def curvature_times(self, name: str, V: Tensor) -> Tensor:
         """S V with S = ∂²l/∂z² = Jᵀ Λ J + R of layer `name`; V [n, T, out] → [n, T, out], float64."""

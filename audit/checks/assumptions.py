@@ -6,6 +6,7 @@ import math
 
 from audit.blocks.checks import Check, skipped
 from audit.blocks.fisher import NetworkFisher
+from audit.layers import dense_only
 from audit.measure import Audit
 from audit.suite import Results
 
@@ -44,10 +45,10 @@ def _gradient(audit: Audit) -> Check:
     """‖mean g_i‖ over √(mean ‖g_i‖²), g_i the gradient of sample i's loss in all dense weights."""
     square_of_mean, mean_of_square = 0.0, 0.0
     n = len(audit.train)
-    sums = {layer.name: audit.weight(layer) * 0 for layer in audit.layers}
+    sums = {layer.name: audit.weight(layer) * 0 for layer in dense_only(audit.layers)}
     for record in audit.train:
-        for name, layer in record.layers.items():
-            x, delta = layer.x.double(), layer.delta
+        for name in sums:
+            x, delta = record.layers[name].x.double(), record.layers[name].delta
             sums[name] += delta.flatten(0, 1).T @ x.flatten(0, 1)
             squares = (delta @ delta.mT) * (x @ x.mT)  # ‖Σ_t δ_t x_tᵀ‖² = Σ_{tt′} (δ_t·δ_t′)(x_t·x_t′)
             mean_of_square += float(squares.sum()) / n

@@ -87,7 +87,7 @@ def shifted_losses(capture: Capture, layer: DenseLayer, shift: Shift, x: Tensor,
 
     def hook(_module: nn.Module, inputs: tuple[Tensor, ...], z: Tensor) -> Tensor:
         n = capture.fixed_batch or len(x)
-        return z + as_raw(shift(layer.arrange(inputs[0], n)), z, layer)
+        return z + as_raw(shift(layer.arrange_input(inputs[0], n)), z, layer)
 
     with hooked(capture.network, dict.fromkeys(uses_of(capture.network, layer), hook)):
         return next(capture.forward(x, y)).loss

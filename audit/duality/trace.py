@@ -9,12 +9,16 @@ from audit.record import Record
 
 def hessian_trace(record: Record, name: str) -> float:
     """Sum over the record's samples; divide by the size of the split for the mean loss."""
-    layer, A = record.layers[name], record.gauss_newton_root(name)  # A [n, C, T, out] with S = Aᵀ A + R
+    layer = record.layers[name]
     x = layer.x.double()
     n, T, out = layer.z.shape
-    if T == 1:
+    if out < T:
+        total = torch.stack([G.square().sum() for G in record.gauss_newton_weight_root(name)]).sum()
+    elif T == 1:
+        A = record.gauss_newton_root(name)  # A [n, C, T, out] with S = Aᵀ A + R
         total = x.square().sum((1, 2)) @ A.square().sum((1, 2, 3))
     else:
+        A = record.gauss_newton_root(name)
         rows = A.transpose(1, 2).flatten(2)
         total = ((x @ x.mT) * (rows @ rows.mT)).sum()
     if layer.residual_times is not None:

@@ -15,17 +15,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.blocks.flatness import LayerFlatness, NetworkFlatness
 from audit.card import Card
 from audit.cards.flatness import CARDS
-from audit.layers import DenseLayer
+from audit.layers import DenseLayer, dense_only
 from audit.measure import Audit, Fold, Measurement
 from audit.measures.flatness_summary import Sums, Top, layer_block, network_block, resampled
 from audit.measures.flatness_terms import is_probed, terms_of
 from audit.record import Record
 from audit.spectrum import LayerHessian
+
+CONVOLUTION = "a convolution, whose numbers stand by themselves"
+NO_LAYER = "no dense layer could be measured; each layer says why"
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,7 @@ class _Fold:
             if layer.name in self._skipped
         }
         if not self._layers:
-            why = "no dense layer could be measured; each layer says why"
-            return Measurement(blocks, NetworkFlatness(skipped=why))
+            return Measurement(blocks, NetworkFlatness(skipped=NO_LAYER))
         tops = [_top(audit, layer) for layer in self._layers]
         sums = [self._sums[layer.name] for layer in self._layers]
         quotients = [top.quotients[:, None] for top in tops]
@@ -80,10 +83,19 @@ class _Fold:
         for number, (layer, own, top) in enumerate(zip(self._layers, sums, tops, strict=True)):
             norm2 = _norm2(audit, layer)
             blocks[layer.name] = layer_block(norm2, own, top, shares[:, number], lambdas[:, number])
-        measured = {layer.name: blocks[layer.name] for layer in self._layers}
-        notes = [f"{name} is not among them: {why}" for name, why in self._skipped.items()]
-        network = replace(network_block(measured, shares), notes=notes, bootstrap=audit.settings.bootstrap)
+        network = replace(self._network(blocks, shares), bootstrap=audit.settings.bootstrap)
         return Measurement({layer.name: blocks[layer.name] for layer in audit.layers}, network)
+
+    def _network(self, blocks: dict[str, LayerFlatness], shares: NDArray[np.float64]) -> NetworkFlatness:
+        """Maxima and sums over the dense layers that could be measured; shares [draws, layers, 4]."""
+        summed = [layer for layer in dense_only(self._audit.layers) if layer in self._layers]
+        if not summed:
+            return NetworkFlatness(skipped=NO_LAYER)
+        places = [self._layers.index(layer) for layer in summed]
+        outside = dict.fromkeys((layer.name for layer in self._layers if layer not in summed), CONVOLUTION)
+        notes = [f"{name} is not among them: {why}" for name, why in {**self._skipped, **outside}.items()]
+        measured = {layer.name: blocks[layer.name] for layer in summed}
+        return replace(network_block(measured, shares[:, places]), notes=notes)
 
 
 def _top(audit: Audit, layer: DenseLayer) -> Top:

@@ -8,12 +8,17 @@ of S, and a quadratic form of Aᵀ A is a sum of squares over the scores c:
     column i           Σ_tt' x_ti x_t'i w_iᵀ S^tt' w_i        =  Σ_c (Σ_t (A W)_cti x_ti)²                     + …
     relative flatness  Σ_tt' (x_t·x_t') tr(Wᵀ S^tt' W)        =  Σ_tt' (x_t·x_t') Σ_c (AW)_ct·(AW)_ct'         + …
 
+Where a layer acts on more tokens than it has outputs, all four are read off G_c = Σ_t a_ct x_tᵀ [out, in] instead:
+
+    trace  Σ_c ‖G_c‖²,   row j  Σ_c (w_j·G_cj)²,   column i  Σ_c (w_i·G_ci)²,   relative flatness  Σ_c tr(G_cᵀ W Wᵀ G_c)
+
 The dots are the same forms of R, nonzero only where the network after the layer is curved: exact, from R itself, while
 it is small, otherwise from random signs ε with E[ε εᵀ] = 1, drawn anew for every sample.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -49,8 +54,11 @@ def terms_of(record: Record, name: str, W: Tensor, bias: Tensor | None, seed: in
     layer = record.layers[name]
     x, u = layer.x.double(), layer.z.double()
     u = u if bias is None else u - bias  # W x, without forming it anew
-    A = record.gauss_newton_root(name)
-    terms = _gauss_newton(A, A @ W, x, u)
+    if x.shape[1] > W.shape[0]:
+        terms = _from_gradients(record.gauss_newton_weight_root(name), W)
+    else:
+        A = record.gauss_newton_root(name)
+        terms = _gauss_newton(A, A @ W, x, u)
     if layer.residual_times is None:
         return terms
     if is_probed(layer):
@@ -77,6 +85,16 @@ def _gauss_newton(A: Tensor, A_W: Tensor, x: Tensor, u: Tensor) -> Terms:
         (A * u[:, None]).sum(2).square().sum(1),
         (A_W * x[:, None]).sum(2).square().sum(1),
     )
+
+
+def _from_gradients(blocks: Iterable[Tensor], W: Tensor) -> Terms:
+    """The same forms from G [m, C, out, in], a few samples m at a time."""
+    columns: list[tuple[Tensor, ...]] = []
+    for G in blocks:
+        relative, weighted = (G * (W @ W.T @ G)).sum((1, 2, 3)), G * W
+        rows, by_input = weighted.sum(3).square().sum(1), weighted.sum(2).square().sum(1)
+        columns.append((G.square().sum((1, 2, 3)), relative, rows, by_input))
+    return Terms(*(torch.cat(column) for column in zip(*columns, strict=True)))
 
 
 def _inner(K: Tensor, A: Tensor) -> Tensor:
@@ -116,11 +134,11 @@ def _probed(layer: LayerRecord, x: Tensor, u: Tensor, W: Tensor, start: int, see
     """The forms of R, each the mean over random directions whose covariance is the form's weight."""
     assert layer.residual_times is not None
     (n, T, out), size = u.shape, x.shape[2]
-    root = _root(x @ x.transpose(1, 2))  # L [n, T, T] with L Lᵀ = K
+    root = x if size < T else _root(x @ x.transpose(1, 2))  # L [n, T, r] with L Lᵀ = K
     total = Terms(x.new_zeros(n), x.new_zeros(n), x.new_zeros(n, out), x.new_zeros(n, size))
     for probe in range(PROBES):
         stream = seed * PROBES + probe
-        by_out, by_in = _signs(start, (n, T, out), stream, x), _signs(start, (n, T, size), stream, x)
+        by_out, by_in = (_signs(start, (n, root.shape[2], width), stream, x) for width in (out, size))
         trace, relative = root @ by_out, root @ (by_in @ W.T)  # [n, T, out]
         row, x_signed = u * by_out[:, :1], x * by_in[:, :1]
         column = x_signed @ W.T

@@ -10,12 +10,13 @@ Way     everything about a dense layer follows from its input x and J = ∂f/∂
 from __future__ import annotations
 
 from collections import defaultdict
+from math import prod
 
 import torch
 from torch import Tensor
 
 from audit.cards.sensitivity import CARDS
-from audit.layers import DenseLayer
+from audit.layers import DenseLayer, dense_only
 from audit.measure import Audit, Measurement
 from audit.measures.sensitivity_summary import Columns, summarise
 from audit.parameters import SampleGradients, closed_parameters, other_parameters
@@ -59,8 +60,9 @@ class SensitivityFold:
         self._others = SampleGradients(
             network, other_parameters(network, audit.layers), audit.train.x, audit.capture.fixed_batch
         )
-        self._first = first_layer(audit.layers)
-        self._bypassed = [layer for layer in audit.layers if not layer.cut_point]
+        self._beyond_dense = other_parameters(network, dense_only(audit.layers))
+        self._first = first_layer(dense_only(audit.layers))
+        self._bypassed = [layer for layer in audit.layers if not layer.cut_point and layer.patches is None]
         self._columns: dict[str, list[Tensor]] = defaultdict(list)
         self._trace_skipped = self._why_no_trace()
 
@@ -95,7 +97,7 @@ class SensitivityFold:
             outputs=audit.train_outcome.scores.shape[1],
             epsilon=self._epsilon(),
             parameters=sum(value.numel() for value in audit.network.parameters()),
-            others=sum(value.numel() for value in self._others.values.values()),
+            others=sum(audit.network.get_parameter(name).numel() for name in self._beyond_dense),
             trace_skipped=self._trace_skipped,
             sampled=sampled,
         )
@@ -108,11 +110,23 @@ class SensitivityFold:
     def _see_map(self, record: LayerRecord) -> tuple[Tensor, LocalMap]:
         """Fills the columns of the map from a layer's input to the scores; K [n, C, T·r] and the map."""
         layer = record.layer
-        K = (record.J.double() @ self._factors[layer.name]).flatten(2)
-        local = local_map(K, layer.tokens * layer.in_features, self._epsilon())
+        if layer.patches is None:
+            K = (record.J.double() @ self._factors[layer.name]).flatten(2)
+            local = local_map(K, layer.tokens * layer.in_features, self._epsilon())
+        else:
+            K = self._through_convolution(record)
+            local = local_map(K, K.shape[2], self._epsilon())
         columns = {"largest": local.largest, "frobenius": local.frobenius, "log_volume": local.log_volume}
         self._add(**{f"{layer.name}/{key}": values for key, values in columns.items()})
         return K, local
+
+    def _through_convolution(self, record: LayerRecord) -> Tensor:
+        """∂f/∂x [n, C, size of x] at a convolution's own input: patches overlap, so J W alone counts pixels apart."""
+        assert record.layer.patches is not None
+        positions = prod(record.layer.patches.positions)
+        g = record.J.double().reshape(-1, positions, record.layer.out_features)
+        pulled = record.layer.patches.pull(self._audit.weight(record.layer), g)
+        return pulled.reshape(*record.J.shape[:2], -1)
 
     def _see_gradients(self, record: LayerRecord) -> tuple[Tensor, Tensor]:
         """Fills a layer's gradient columns; its share of ‖∇_θ f‖² and of the adaptive sharpness [n]."""
@@ -173,7 +187,8 @@ class SensitivityFold:
 
     def _see_trace(self, record: Record) -> None:
         """The part of Tr H beyond S(θ), where the network behind a layer is curved."""
-        curved = [layer for layer in record.layers.values() if layer.residual_times is not None]
+        dense = [record.layers[layer.name] for layer in dense_only(self._audit.layers)]
+        curved = [layer for layer in dense if layer.residual_times is not None]
         if self._trace_skipped is None:
             self._trace_skipped = self._why_no_curved_trace(record, curved)
         if self._trace_skipped is None:
@@ -183,7 +198,7 @@ class SensitivityFold:
             self._add(trace=extra)
 
     def _why_no_curved_trace(self, record: Record, curved: list[LayerRecord]) -> str | None:
-        if any(layer.curvature != "exact" for layer in record.layers.values()):
+        if any(record.layers[layer.name].curvature != "exact" for layer in dense_only(self._audit.layers)):
             return "the network cannot be differentiated twice"
         if curved and self._audit.loss.name != "mse":
             return "the network is curved in its weights and ½‖f − y‖² is not its loss, so the trace has no targets"
@@ -194,12 +209,12 @@ class SensitivityFold:
     def _why_no_trace(self) -> str | None:
         """Weights used twice enter squared; a curved way on from other parameters has no cheap exact trace."""
         audit = self._audit
-        if any(layer.calls > 1 for layer in audit.layers):
+        if any(layer.calls > 1 for layer in dense_only(audit.layers)):
             return "a layer is used more than once, so the scores are not linear in its weights"
         batch = audit.capture.fixed_batch
         x = self._ready(audit.train.x[torch.arange(batch or 4) % len(audit.train.x)])
         try:
-            bent = next((name for name in self._others.names if not straight_in(audit.network, name, x)), None)
+            bent = next((name for name in self._beyond_dense if not straight_in(audit.network, name, x)), None)
         except RuntimeError:
             return "the network cannot be differentiated twice"
         return None if bent is None else f"the scores are curved in {bent}, which no dense layer holds"

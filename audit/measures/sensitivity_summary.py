@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from audit.blocks.sensitivity import Bound, Histogram, LayerSensitivity, NetworkSensitivity
 from audit.bounds import Bounds, LayerColumns, plain_bound, skip_form
 from audit.fields import Interval
-from audit.layers import DenseLayer
+from audit.layers import DenseLayer, dense_only
 from audit.measure import Measurement
 from audit.resample import Resampled
 
@@ -137,7 +137,7 @@ def _layer(columns: Columns, means: _Means, layer: DenseLayer) -> LayerSensitivi
 
 
 def _network(columns: Columns, means: _Means) -> NetworkSensitivity:
-    names = [layer.name for layer in columns.layers]
+    names = [layer.name for layer in dense_only(columns.layers)]
     norms = [columns.spectral_norms[name] for name in names]
     sharpness, sharpness_ci95 = means.mean("theta")
     nmls, nmls_ci95 = means.of(lambda *parts: sum(parts), *(f"{name}/largest" for name in names))
@@ -226,7 +226,7 @@ def _histogram(values: Array) -> Histogram:
 
 def _bounds(columns: Columns, at_first: Bounds) -> list[Bound]:
     everywhere = Bounds(
-        [columns.layer(layer.name) for layer in columns.layers],
+        [columns.layer(layer.name) for layer in dense_only(columns.layers)],
         columns.values["theta"],
         "the inputs of all dense layers",
         columns.slack,
