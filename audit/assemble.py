@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from audit.blocks.checks import Check
 from audit.blocks.gap import GapReport
 from audit.data.base import Data, Split
 from audit.layers import DenseLayer, PassedBy
-from audit.measure import Audit
+from audit.measure import Audit, Measurement
 from audit.model.base import Model
 from audit.model.parity import Parity
 from audit.report import (
@@ -30,7 +30,7 @@ from audit.report import (
     SplitReport,
     Tool,
 )
-from audit.suite import Results
+from audit.suite import Results, Tail
 
 
 def assemble(
@@ -46,6 +46,7 @@ def assemble(
     timings: dict[str, float],
 ) -> Report:
     """The finished report."""
+    measured = {key: found for key, found in results.measurements.items() if key != "hygiene"}
     return Report(
         schema=SCHEMA,
         created=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -55,9 +56,10 @@ def assemble(
         model=_model(audit, task, parity),
         data=_data(audit.data),
         gap=gap,
-        layers=[_layer(layer, results, len(audit.train)) for layer in audit.layers],
+        layers=[_layer(layer, results.tails[layer.name], measured, len(audit.train)) for layer in audit.layers],
         passed_by=[PassedByReport(name=layer.name, op=layer.op, why=layer.why) for layer in passed_by],
-        network=NetworkReport(**{key: found.network for key, found in results.measurements.items()}),
+        network=NetworkReport(**{key: found.network for key, found in measured.items()}),
+        hygiene=results.measurements["hygiene"].network,
         checks=checks,
         warnings=warnings,
         findings=[],
@@ -135,8 +137,7 @@ def _split(split: Split, classes: tuple[str, ...] | None) -> SplitReport:
     return SplitReport(samples=len(split), total=split.total, class_counts=counts)
 
 
-def _layer(layer: DenseLayer, results: Results, samples: int) -> LayerReport:
-    tail = results.tails[layer.name]
+def _layer(layer: DenseLayer, tail: Tail, measured: Mapping[str, Measurement], samples: int) -> LayerReport:
     return LayerReport(
         name=layer.name,
         op=layer.op,
@@ -151,5 +152,5 @@ def _layer(layer: DenseLayer, results: Results, samples: int) -> LayerReport:
         curvature=tail.curvature,
         tail="curved" if tail.curved else "piecewise-linear",
         samples=samples,
-        **{key: found.layers.get(layer.name) for key, found in results.measurements.items()},
+        **{key: found.layers.get(layer.name) for key, found in measured.items()},
     )

@@ -13,7 +13,7 @@ from audit.assemble import assemble
 from audit.checks import run_checks
 from audit.data import fit, read_data, settle_task
 from audit.data.base import Data
-from audit.measures.gap import measure_gap
+from audit.gap import measure_gap
 from audit.model import load_model
 from audit.model.base import Model
 from audit.model.parity import Parity, check_behaviour, check_parity
@@ -21,7 +21,7 @@ from audit.model.trace import accepts, trace
 from audit.prepare import set_table
 from audit.progress import Progress
 from audit.report import Report
-from audit.sanity import chance_warning
+from audit.sanity import find_warnings
 from audit.settings import Settings
 from audit.suite import run_suite
 
@@ -46,8 +46,7 @@ def run_audit(model_path: Path, data_path: Path, settings: Settings, command: st
         checks = run_checks(audit, results)
     with progress.stage("gap", "Measuring the gap"):
         gap = measure_gap(audit.train_outcome, audit.test_outcome, data.classes, settings.bootstrap, settings.seed)
-    warning = chance_warning(audit.train_outcome, data.classes)
-    warnings = [] if warning is None else [warning]
+    warnings = find_warnings(audit, results)
     return assemble(audit, task, parity, gap, results, checks, layers.passed_by, warnings, command, progress.timings)
 
 

@@ -15,6 +15,7 @@ from audit.blocks.duality import Carriers, DualityBlock
 from audit.blocks.fisher import LayerFisher, NetworkFisher
 from audit.blocks.flatness import LayerFlatness, NetworkFlatness
 from audit.blocks.gap import GapReport
+from audit.blocks.hygiene import Hygiene
 from audit.blocks.sensitivity import LayerSensitivity, NetworkSensitivity
 from audit.errors import UsageError
 from audit.fields import says
@@ -169,6 +170,7 @@ class Report:
     layers: list[LayerReport]
     passed_by: list[PassedByReport]
     network: NetworkReport = field(default_factory=NetworkReport)
+    hygiene: Hygiene | None = None
     checks: list[Check] = field(default_factory=list)
     warnings: list[str] = says("what a reader must know before any number", default_factory=list)
     findings: list[Finding] = field(default_factory=list)

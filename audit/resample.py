@@ -1,10 +1,11 @@
-"""Bootstrap of anything that is a function of means over samples.
+"""Bootstrap of anything that is a function of means over samples, and the score interval of a share.
 
 A resample is a count per sample, so the means of all columns under many resamples are one matrix product.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -59,3 +60,15 @@ def _counts(rng: np.random.Generator, n: int, draws: int) -> Array:
     """How often each of n samples is drawn, in `draws` resamples [draws, n]."""
     drawn = rng.integers(n, size=(draws, n)) + n * np.arange(draws)[:, None]
     return np.bincount(drawn.ravel(), minlength=draws * n).reshape(draws, n).astype(np.float64)
+
+
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """95 % score interval of a proportion (Wilson 1927): also right at 0 and 1.
+
+    >>> [round(bound, 4) for bound in wilson(0.0, 100)]
+    [0.0, 0.037]
+    """
+    z = 1.959963984540054
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return (0.0 if share == 0 else centre - half), (1.0 if share == 1 else centre + half)

@@ -1,4 +1,4 @@
-"""Is the model being fed what it was trained on? The one question to settle before any number is believed."""
+"""Is the model fed what it was trained on, and is the test split new to it? To be settled before any number."""
 
 from __future__ import annotations
 
@@ -6,10 +6,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit.measures.gap import r_squared
+from audit.blocks.hygiene import Hygiene
+from audit.gap import r_squared
+from audit.measure import Audit
 from audit.outcome import Outcome
+from audit.suite import Results
 
 STANDARD_ERRORS = 3.0  # how far above chance the train accuracy must be to count as learnt
+
+
+def find_warnings(audit: Audit, results: Results) -> list[str]:
+    """What a reader must know before any number: a guesser, a leaked test split, a split of our own making."""
+    warnings = [chance_warning(audit.train_outcome, audit.data.classes)]
+    hygiene = results.measurements["hygiene"].network
+    if isinstance(hygiene, Hygiene) and hygiene.leaked.void:
+        warnings.append(f"The test split is no evidence about new data: {hygiene.leaked.why}")
+    if audit.data.split_is_ours:
+        warnings.append(
+            "The folder had one split, and gen-audit held out a part of it: if the model was trained on all of it, the "
+            "gap says nothing about new data."
+        )
+    return [warning for warning in warnings if warning is not None]
 
 
 def chance_warning(train: Outcome, classes: Sequence[str] | None) -> str | None:

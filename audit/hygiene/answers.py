@@ -24,7 +24,7 @@ from audit.hygiene.mislabels import DOMINANCE, Tried, Votes, judge, leave_one_ou
 from audit.hygiene.near import FEWEST, NearTwins, find_near_twins
 from audit.hygiene.neighbours import NEIGHBOURS
 from audit.hygiene.rows import PAIRS
-from audit.measures.gap import wilson
+from audit.resample import wilson
 
 SUSPECTS = 50  # that the report lists
 RULE = (

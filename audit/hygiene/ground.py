@@ -15,7 +15,7 @@ from audit.hygiene.neighbours import Electorate, Space, gather_votes
 from audit.hygiene.rows import Twins, coincidental
 from audit.loss import SquaredError
 from audit.measure import Audit
-from audit.measures.gap import wilson
+from audit.resample import wilson
 
 INPUT, STANDARDISED, FEATURES = "input", "standardised input", "features"
 

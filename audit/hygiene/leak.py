@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.blocks.hygiene import GapWithout, Leak
+from audit.gap import measure_gap
 from audit.hygiene.rows import Twins
-from audit.measures.gap import measure_gap, wilson
 from audit.outcome import Outcome
+from audit.resample import wilson
 from audit.settings import Settings
 
 VOID = 0.1  # share of unexplained copies, at the lower end of its interval, that voids the verdict

@@ -8,7 +8,6 @@ Cannot    tell why, nor what happens on data from elsewhere.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from audit.blocks.gap import ClassGap, GapReport
 from audit.fields import Interval
 from audit.outcome import Outcome
-from audit.resample import interval, resampled_means
+from audit.resample import interval, resampled_means, wilson
 
 Array = NDArray[np.float64]
 TEST = 1 << 20  # keeps the draws of the two splits apart
@@ -65,18 +64,6 @@ class _Difference:
         test_means = resampled_means(test[:, None], draws, seed + TEST)[:, 0]
         self.train_ci95, self.test_ci95 = interval(train_means), interval(test_means)
         self.gap_ci95 = interval(test_means - train_means)
-
-
-def wilson(share: float, n: int) -> tuple[float, float]:
-    """95 % score interval of a proportion (Wilson 1927): also right at 0 and 1.
-
-    >>> [round(bound, 4) for bound in wilson(0.0, 100)]
-    [0.0, 0.037]
-    """
-    z = 1.959963984540054
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def _share_interval(wrong: Array, bootstrap: Interval) -> Interval:

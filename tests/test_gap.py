@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import gap as reference
 
+from audit.gap import measure_gap
 from audit.loss import CrossEntropy
-from audit.measures.gap import measure_gap, wilson
 from audit.outcome import Outcome
+from audit.resample import wilson
 
 SAMPLED = 0.05  # of the interval's width: 4,000 draws against 4,000 draws of another generator
 
