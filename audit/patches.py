@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.grad import conv1d_input, conv2d_input, conv3d_input
 
+CONVOLVE = (F.conv1d, F.conv2d, F.conv3d)
 INPUT_GRADIENTS = (conv1d_input, conv2d_input, conv3d_input)
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -54,6 +55,11 @@ class Patches:
             x = x.unfold(axis, reach, step)[..., ::hole]
         x = x.movedim(1, 1 + len(self.space))  # [N, *positions, in, *kernel]
         return x.reshape(len(x), prod(self.positions), -1)
+
+    def convolve(self, W: Tensor, x: Tensor) -> Tensor:
+        """Maps [N, in, *space] → [N, out, *positions] with the weights W [out, in·k], never forming the patches."""
+        weight = W.reshape(len(W), self.channels, *self.kernel)
+        return CONVOLVE[len(self.space) - 1](F.pad(x, self._flat_padding), weight, None, self.stride, 0, self.dilation)
 
     def pull(self, W: Tensor, g: Tensor) -> Tensor:
         """∂(g·z)/∂x as [N, in·space] for g [N, P, out]: back through the convolution with the weights W [out, in·k]."""

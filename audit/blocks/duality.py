@@ -119,6 +119,10 @@ class DualityBlock:
     partner_rule: str = says("which train sample is a test sample's partner")
     max_residual: float | None = says("max |l(w*, x) - l(w, x')|: the duality checked on this model")
     dual_residual: float | None = says("largest relative error of W* X = W X'; rounding, unless tokens depend")
+    mean_residual: float | None = says("mean of |l(w*, x) - l(w, x')| over the pairs", default=None)
+    relative_residual: float | None = says("the same, over the mean |l(w, x') - l(w, x)| of a pair", default=None)
+    approximate: bool = says("true where the dual weights are a least-squares fit, not an equality", default=False)
+    approximation: str | None = says("what that means for the numbers below", default=None)
     gap: float | None = says("mean of l(test) - l(its train partner): the sum below, by construction", default=None)
     basis: str = "hessian"
     basis_complete: bool | None = None

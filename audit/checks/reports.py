@@ -25,17 +25,31 @@ def _duality(results: Results) -> list[Check]:
     if not kept:
         why = "No layer has an activity–weight decomposition; the section on where the gap comes from says why."
         return [skipped(*which, why, ["duality"]) for which in (exact, closes, straight)]
-    residual = max(block.max_residual or 0.0 for block in kept.values())
+    equal = {name: block for name, block in kept.items() if not block.approximate}
     closing = max(_closing_error(block) for block in kept.values())
     crooked = max(block.basis_orthonormality or 0.0 for block in kept.values())
-    layers = f"the {len(kept)} decomposed layers" if len(kept) > 1 else "the decomposed layer"
+    layers = _counted(len(kept))
     return [
-        worst(*exact, residual, 1e-9, f"Largest |l(w*, x) − l(w, x′)| over all pairs of {layers}.", ["duality"]),
+        _exactness(*exact, equal, [name for name in kept if name not in equal]),
         worst(
             *closes, closing, CLOSES, f"Largest relative distance of the sum from the gap, over {layers}.", ["duality"]
         ),
         worst(*straight, crooked, 1e-8, f"Largest entry of |EᵀE − 1| over {layers}.", ["duality"]),
     ]
+
+
+def _exactness(id: str, title: str, equal: dict[str, DualityBlock], approximate: list[str]) -> Check:
+    """The equality where it is claimed; layers with a least-squares fit are named, not judged."""
+    named = f" Only approximate, and not judged here: {', '.join(approximate)}." if approximate else ""
+    if not equal:
+        return skipped(id, title, f"No decomposed layer claims an equality.{named}", ["duality"])
+    residual = max(block.max_residual or 0.0 for block in equal.values())
+    words = f"Largest |l(w*, x) − l(w, x′)| over all pairs of {_counted(len(equal))}.{named}"
+    return worst(id, title, residual, 1e-9, words, ["duality"])
+
+
+def _counted(layers: int) -> str:
+    return f"the {layers} decomposed layers" if layers > 1 else "the decomposed layer"
 
 
 def _closing_error(block: DualityBlock) -> float:

@@ -13,10 +13,8 @@ from torch import Tensor
 from audit.blocks.duality import FixedSplit, FlatPart, Remainder, SharpPart
 from audit.duality.basis import Basis, Projections, settle
 from audit.duality.bootstrap import Array, Evidence, Part
-from audit.duality.layer import LayerPairs, project
-from audit.duality.pairs import Pairs
+from audit.duality.layer import Duals, LayerPairs
 from audit.duality.split import Border, sharp_border
-from audit.layers import DenseLayer
 
 STILL = 1e-12  # a deviation below this share of the total one is rounding: the direction has no correlation
 
@@ -38,13 +36,11 @@ class Decomposition:
     evidence: Evidence
 
 
-def decompose(
-    pairs: Pairs, layer: DenseLayer, W: Tensor, numbers: LayerPairs, basis: Basis, leading: int, classes: int | None
-) -> Decomposition:
+def decompose(duals: Duals, numbers: LayerPairs, basis: Basis, leading: int, classes: int | None) -> Decomposition:
     """Splits the gap along `basis`, sharp directions first."""
     alive = numbers.alive
     s = numbers.s[alive]
-    found = settle(basis, project(pairs, layer, W, basis.vectors)[alive], s, leading)
+    found = settle(basis, duals.project(basis.vectors)[alive], s, leading)
     w, g = found.w, s[:, None] * found.w
     contribution = ((g - g.mean(0)) * (w - w.mean(0))).mean(0)
     sigma_w = w.std(0, correction=0)
@@ -72,7 +68,7 @@ def decompose(
         fixed=_fixed(contribution, classes, total, basis.complete),
         share_skipped=None if total > 0 else f"the directions' sum is not positive ({total:.3g}): it has no shares",
         evidence=Evidence(
-            numbers.gap[alive].cpu().numpy(), _sharp_part(w, s, border.count), _whole_part(pairs, layer, W, numbers)
+            numbers.gap[alive].cpu().numpy(), _sharp_part(w, s, border.count), _whole_part(duals, numbers)
         ),
     )
 
@@ -120,9 +116,9 @@ def _sharp_part(w: Tensor, s: Tensor, count: int) -> Part:
     return _part((g * w).sum(1), w @ g.mean(0), g @ w.mean(0))
 
 
-def _whole_part(pairs: Pairs, layer: DenseLayer, W: Tensor, numbers: LayerPairs) -> Part:
+def _whole_part(duals: Duals, numbers: LayerPairs) -> Part:
     """All directions, kept or not: projections on the means themselves."""
-    on_means = project(pairs, layer, W, torch.stack([numbers.mean_g, numbers.mean_w]))[numbers.alive]
+    on_means = duals.project(torch.stack([numbers.mean_g, numbers.mean_w]))[numbers.alive]
     s, squared = numbers.s[numbers.alive], numbers.squared_norm[numbers.alive]
     return _part(s * squared, on_means[:, 0], s * on_means[:, 1])
 

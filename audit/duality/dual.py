@@ -3,6 +3,9 @@
 One vector per sample:   ΔW = (W Δx) xᵀ / ‖x‖²          (Feng & Tu, Eq. 6),   Δx = x′ − x
 T vectors, X [T, in]:    ΔW = (W ΔX)ᵀ (X⁺)ᵀ             the same as a least-squares problem; exact iff rank X = T
 
+The patches of a convolution are such vectors; where there are more of them than a patch has numbers, ΔW does only
+approximately what exchanging the sample does.
+
 Both are Σ_t u_t p_tᵀ with u = W Δx and p the columns of the pseudo-inverse of X (x/‖x‖² for one vector), so that ΔW is
 kept as its factors u [k, T, out] and p [k, T, in].
 """
@@ -77,8 +80,17 @@ def dual_weights(W: Tensor, x: Tensor, x_test: Tensor) -> Dual:
         square = x.square().sum(2, keepdim=True)
         p = torch.where(square > 0, x / torch.where(square > 0, square, torch.ones_like(square)), torch.zeros_like(x))
     else:
-        p = torch.linalg.pinv(x).mT
+        p = _pseudo_inverse(x).mT
     return Dual(u, p, alive)
+
+
+def _pseudo_inverse(x: Tensor) -> Tensor:
+    """X⁺ [k, in, T]; long matrices through the triangle of their QR, which has their singular values."""
+    tall = x if x.shape[1] >= x.shape[2] else x.mT
+    rounding = len(tall[0]) * torch.finfo(x.dtype).eps
+    Q, R = torch.linalg.qr(tall)
+    inverse: Tensor = torch.linalg.pinv(R, rtol=rounding) @ Q.mT
+    return inverse if x.shape[1] >= x.shape[2] else inverse.mT
 
 
 @torch.no_grad()
@@ -91,6 +103,19 @@ def shifted_losses(capture: Capture, layer: DenseLayer, shift: Shift, x: Tensor,
 
     with hooked(capture.network, dict.fromkeys(uses_of(capture.network, layer), hook)):
         return next(capture.forward(x, y)).loss
+
+
+@torch.no_grad()
+def loss_with(capture: Capture, layer: DenseLayer, dW: Tensor, x: Tensor, y: Tensor) -> float:
+    """Loss of one sample with the layer's weights really changed by dW [out, in], wherever they are used."""
+    weight = capture.network.get_submodule(layer.module).weight
+    assert isinstance(weight, Tensor)
+    own = weight.clone()
+    try:
+        weight.add_(dW.reshape(weight.shape))
+        return float(next(capture.forward(x, y)).loss[0])
+    finally:
+        weight.copy_(own)
 
 
 def uses_of(network: nn.Module, layer: DenseLayer) -> list[str]:

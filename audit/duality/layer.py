@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from audit.duality.dual import Dual, dual_weights, shifted_losses
+from audit.duality.dual import Dual, dual_weights, loss_with, shifted_losses
 from audit.duality.pairs import PairChunk, Pairs
 from audit.layers import DenseLayer
 
@@ -25,9 +25,26 @@ class LayerPairs:
     squared_norm: Tensor  # [K]  ‖ΔW_k‖²
     mean_w: Tensor  # [out, in]
     mean_g: Tensor  # [out, in]
-    max_residual: float
+    error: Tensor  # [K]  |l(w*, x) − l(w, x′)|
     dual_residual: float
     tolerance: float
+    used_elsewhere: float | None  # by how much the loss moves where the layer's weights are used besides it
+
+    @property
+    def max_residual(self) -> float:
+        """The largest error over the pairs in use."""
+        return max(float(self.error[self.alive].max()), self.used_elsewhere or 0.0)
+
+    @property
+    def mean_residual(self) -> float:
+        """The mean error over the pairs in use."""
+        return float(self.error[self.alive].mean())
+
+    @property
+    def relative_residual(self) -> float | None:
+        """The mean error over the mean |Δl|; None where no loss differs."""
+        differs = float(self.gap[self.alive].abs().mean())
+        return self.mean_residual / differs if differs > 0 else None
 
     @property
     def s(self) -> Tensor:
@@ -61,45 +78,81 @@ class LayerPairs:
         return _variance(float(second), float(self.mean_g.square().sum()))
 
 
-def measure_pairs(pairs: Pairs, layer: DenseLayer, W: Tensor) -> LayerPairs:
+class Duals:
+    """The dual weights of all pairs at one layer, chunk by chunk, walked over as often as needed.
+
+    A pseudo-inverse costs more than the rest of a walk: those of token-wise layers are kept if they fit into memory.
+    """
+
+    def __init__(self, pairs: Pairs, layer: DenseLayer) -> None:
+        self.pairs, self.layer = pairs, layer
+        self.W = layer.weight(pairs.capture.network).double()
+        numbers = len(pairs) * layer.tokens * (layer.in_features + layer.out_features)
+        self._kept: dict[int, Dual] | None = {} if layer.tokens > 1 and 8 * numbers <= pairs.room else None
+
+    def __iter__(self) -> Iterator[tuple[PairChunk, Dual]]:
+        for chunk in self.pairs:
+            yield chunk, self._of(chunk)
+
+    def project(self, E: Tensor) -> Tensor:
+        """ΔW_k·E_n of all pairs  [K, N]; E [N, out, in]."""
+        return torch.cat([dual.project(E) for _, dual in self])
+
+    def _of(self, chunk: PairChunk) -> Dual:
+        if self._kept is not None and chunk.positions.start in self._kept:
+            return self._kept[chunk.positions.start]
+        x, x_test = (record.layers[self.layer.name].x.double() for record in (chunk.partner, chunk.test))
+        dual = dual_weights(self.W, x, x_test)
+        if self._kept is not None:
+            self._kept[chunk.positions.start] = dual
+        return dual
+
+
+def measure_pairs(duals: Duals) -> LayerPairs:
     """Walks over the pairs once and really runs every partner with its dual weights."""
-    columns, worst, largest = [], 0.0, 0.0
-    sum_w, sum_g = torch.zeros_like(W), torch.zeros_like(W)
-    for chunk, dual in duals(pairs, layer, W):
+    columns: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+    worst, largest, elsewhere = 0.0, 0.0, None
+    sum_w, sum_g = torch.zeros_like(duals.W), torch.zeros_like(duals.W)
+    for chunk, dual in duals:
         gap, squared = chunk.test.loss - chunk.partner.loss, dual.squared_norm()
         alive = dual.alive.double()
         sum_w += dual.weighted_sum(alive)
         sum_g += dual.weighted_sum(torch.where(squared > 0, alive * gap / squared.clamp(min=1e-300), 0.0))
-        columns.append((dual.alive, gap, squared, _duality_error(pairs, layer, chunk, dual)))
-        worst = max(worst, _answer_error(W, chunk, layer, dual))
+        dual_loss = _dual_losses(duals, chunk, dual)
+        if not columns:
+            elsewhere = _used_elsewhere(duals, chunk, dual, dual_loss)
+        columns.append((dual.alive, gap, squared, (dual_loss - chunk.test.loss).abs()))
+        worst = max(worst, _answer_error(chunk, duals.layer, dual))
         largest = max(largest, float(chunk.test.loss.max()))
     alive, gap, squared, error = (torch.cat(column) for column in zip(*columns, strict=True))
     used = max(1, int(alive.sum()))
-    residual = float(error[alive].max()) if bool(alive.any()) else 0.0
     return LayerPairs(
-        alive, gap, squared, sum_w / used, sum_g / used, residual, worst, TOLERANCE * max(1.0, largest)
+        alive, gap, squared, sum_w / used, sum_g / used, error, worst, TOLERANCE * max(1.0, largest), elsewhere
     )
 
 
-def project(pairs: Pairs, layer: DenseLayer, W: Tensor, E: Tensor) -> Tensor:
-    """ΔW_k·E_n of all pairs  [K, N]; E [N, out, in]."""
-    return torch.cat([dual.project(E) for _, dual in duals(pairs, layer, W)])
+def _dual_losses(duals: Duals, chunk: PairChunk, dual: Dual) -> Tensor:
+    """l(w*, x) of each pair, by running x with the weights w* (and the test sample's own target)  [k]."""
+    shift = dual.shift(duals.pairs.capture.fixed_batch or len(chunk.x))
+    return shifted_losses(duals.pairs.capture, duals.layer, shift, chunk.x, chunk.test.y)
 
 
-def duals(pairs: Pairs, layer: DenseLayer, W: Tensor) -> Iterator[tuple[PairChunk, Dual]]:
-    """The dual weights of the pairs, chunk by chunk."""
-    for chunk in pairs:
-        x, x_test = (record.layers[layer.name].x.double() for record in (chunk.partner, chunk.test))
-        yield chunk, dual_weights(W, x, x_test)
+def _used_elsewhere(duals: Duals, chunk: PairChunk, dual: Dual, dual_loss: Tensor) -> float | None:
+    """How far the loss is off where the weights themselves are changed, not only what linear layers make of them.
+
+    Seen on the pair with the largest ΔW. A weight may be used where no layer shows it: by an embedding, or transposed.
+    None where the two losses agree.
+    """
+    k = int(dual.squared_norm().argmax())
+    dW = dual.u[k].T @ dual.p[k]
+    really = loss_with(duals.pairs.capture, duals.layer, dW, chunk.x[k : k + 1], chunk.test.y[k : k + 1])
+    shifted = float(dual_loss[k])
+    if abs(really - shifted) <= TOLERANCE * max(1.0, shifted):
+        return None
+    return abs(really - float(chunk.test.loss[k]))
 
 
-def _duality_error(pairs: Pairs, layer: DenseLayer, chunk: PairChunk, dual: Dual) -> Tensor:
-    """|l(w*, x) − l(w, x′)| of each pair, by running x with the weights w* (and the test sample's own target)  [k]."""
-    shift = dual.shift(pairs.capture.fixed_batch or len(chunk.x))
-    return (shifted_losses(pairs.capture, layer, shift, chunk.x, chunk.test.y) - chunk.test.loss).abs()
-
-
-def _answer_error(W: Tensor, chunk: PairChunk, layer: DenseLayer, dual: Dual) -> float:
+def _answer_error(chunk: PairChunk, layer: DenseLayer, dual: Dual) -> float:
     """Largest ‖W* X − W X′‖ over ‖W X′ − W X‖ among the pairs in use."""
     x = chunk.partner.layers[layer.name].x.double()
     wanted = dual.u.flatten(1).norm(dim=1)

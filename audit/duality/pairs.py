@@ -38,7 +38,7 @@ class Pairs:
         self.partner = partner[self.rows]  # positions in the train split
         self.unpaired = len(partner) - len(self.rows)
         self.capture = in_float64(audit.capture)
-        self._audit, self._room = audit, budget_bytes(audit.settings.memory) // 8
+        self._audit, self.room = audit, budget_bytes(audit.settings.memory) // 8
         self._kept: list[PairChunk] | None = None
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class Pairs:
             yield from self._kept
             return
         keep: list[PairChunk] | None = []
-        left = self._room
+        left = self.room
         for chunk in self._run():
             left -= chunk.test.bytes() + chunk.partner.bytes()
             keep = None if keep is None or left < 0 else [*keep, chunk]

@@ -44,7 +44,10 @@ class Lines:
         """Losses with the layer's weights at W + t E; E [out, in]."""
         if self._tail is None:
             return lambda t: self._whole_losses(t * E)
-        moved = as_raw(self._layer.arrange_input(self._given, len(self._x)) @ E.T, self._z, self._layer)
+        if self._layer.patches is not None:
+            moved = self._layer.patches.convolve(E, self._given)
+        else:
+            moved = as_raw(self._layer.arrange_input(self._given, len(self._x)) @ E.T, self._z, self._layer)
         return lambda t: self._tail_losses(self._z + t * moved)
 
     @torch.no_grad()

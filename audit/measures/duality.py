@@ -2,7 +2,8 @@
 
 Exchanging a train sample x for a test sample x′ does to a dense layer's answer exactly what a change ΔW of its weights
 does to x. Each test sample thus becomes a step in weight space, and the gap a sum over the Hessian's eigenvectors of
-how steep the loss is along each (sharpness, σ_g) times how far the samples reach along it (size, σ_w).
+how steep the loss is along each (sharpness, σ_g) times how far the samples reach along it (size, σ_w). For a
+convolution, which acts on many patches at once, ΔW is the least-squares fit, and how far it is off is measured.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from audit.duality.basis import Basis, hessian_basis
 from audit.duality.bootstrap import Evidence, bootstrap
 from audit.duality.carriers import NO_PAIRS, class_names, find_carriers
 from audit.duality.decompose import Decomposition, decompose
-from audit.duality.layer import LayerPairs, measure_pairs
+from audit.duality.layer import Duals, LayerPairs, measure_pairs
+from audit.duality.limits import too_curved, too_many_patches
 from audit.duality.pairs import Pairs
 from audit.duality.tail import Lines
 from audit.duality.trace import hessian_trace
@@ -65,12 +67,15 @@ class DualityFold:
         self._traces = dict.fromkeys((layer.name for layer in audit.layers if _size(layer) > DENSE_LIMIT), 0.0)
         self._evidence: dict[str, Evidence] = {}
         self._curvature = {layer.name: "hessian" for layer in audit.layers}
+        self._too_curved: dict[str, str] = {}
 
     def see(self, record: Record) -> None:
         """Adds to the traces of layers too large for a complete basis, and looks for partners among features."""
-        for name in self._traces:
-            self._traces[name] += hessian_trace(record, name)
         for name, layer in record.layers.items():
+            if (why := too_curved(layer)) is not None:
+                self._too_curved[name] = why
+            elif name in self._traces:
+                self._traces[name] += hessian_trace(record, name)
             if layer.curvature != "exact":
                 self._curvature[name] = layer.curvature
         if self._features is None:
@@ -116,43 +121,68 @@ class DualityFold:
         )
         if not len(pairs):
             return replace(nothing, skipped=NO_PAIRS)
-        W = layer.weight(pairs.capture.network).double()
-        numbers = measure_pairs(pairs, layer, W)
+        too_large = self._too_curved.get(layer.name) or too_many_patches(layer, len(pairs))
+        if too_large is not None:
+            return replace(nothing, skipped=too_large)
+        duals = Duals(pairs, layer)
+        numbers = measure_pairs(duals)
         used = int(numbers.alive.sum())
         checked = replace(nothing, pairs=used, dropped=len(pairs) - used)
         if not used:
             return replace(checked, skipped=ALL_ZERO)
-        checked = replace(
-            checked, max_residual=numbers.max_residual, dual_residual=numbers.dual_residual, gap=numbers.mean_gap
-        )
+        checked = _with_residuals(checked, numbers)
         if not numbers.max_residual <= numbers.tolerance:
-            return replace(checked, skipped=_why_not_dual(layer, numbers))
-        return self._decomposed(checked, layer, pairs, W, numbers)
+            if not _is_fitted(layer, numbers):
+                return replace(checked, skipped=_why_not_dual(layer, numbers))
+            checked = replace(checked, approximate=True, approximation=_approximation(numbers))
+        return self._decomposed(checked, duals, numbers)
 
-    def _decomposed(
-        self, block: DualityBlock, layer: DenseLayer, pairs: Pairs, W: Tensor, numbers: LayerPairs
-    ) -> DualityBlock:
-        settings = self._audit.settings
+    def _decomposed(self, block: DualityBlock, duals: Duals, numbers: LayerPairs) -> DualityBlock:
+        settings, layer = self._audit.settings, duals.layer
         basis = hessian_basis(self._audit.spectra.leading(layer))
         classes = len(class_names(self._audit)) if self._labelled else None
-        found = decompose(pairs, layer, W, numbers, basis, settings.widths, classes)
+        found = decompose(duals, numbers, basis, settings.widths, classes)
         self._evidence[layer.name] = found.evidence
         trace = self._traces[layer.name] / len(self._audit.train) if basis.trace is None else basis.trace
         filled = replace(_filled(block, numbers, basis, found), trace_hessian=trace)
-        return self._with_widths(filled, layer, pairs, W, found)
+        return self._with_widths(filled, duals, found)
 
-    def _with_widths(
-        self, block: DualityBlock, layer: DenseLayer, pairs: Pairs, W: Tensor, found: Decomposition
-    ) -> DualityBlock:
+    def _with_widths(self, block: DualityBlock, duals: Duals, found: Decomposition) -> DualityBlock:
         directions = found.projections.leading
         if not len(directions):
             return block
         train = self._audit.train
         rows = spaced(len(train))
-        lines = Lines(pairs.capture, layer, train.x[rows], train.y[rows])
+        lines = Lines(duals.pairs.capture, duals.layer, train.x[rows], train.y[rows])
         curvatures = found.projections.values[: len(directions)].tolist()
-        widths = flatness_widths(lines, directions, curvatures, float(W.norm()))
+        widths = flatness_widths(lines, directions, curvatures, float(duals.W.norm()))
         return replace(block, widths=widths, width_samples=len(rows))
+
+
+def _with_residuals(block: DualityBlock, numbers: LayerPairs) -> DualityBlock:
+    return replace(
+        block,
+        max_residual=numbers.max_residual,
+        mean_residual=numbers.mean_residual,
+        relative_residual=numbers.relative_residual,
+        dual_residual=numbers.dual_residual,
+        gap=numbers.mean_gap,
+    )
+
+
+def _is_fitted(layer: DenseLayer, numbers: LayerPairs) -> bool:
+    """Whether the duality fails only because a convolution has more patches than weights can answer to."""
+    alone = layer.calls == 1 and not layer.tied_with and numbers.used_elsewhere is None
+    return layer.patches is not None and layer.cut_point and alone
+
+
+def _approximation(numbers: LayerPairs) -> str:
+    relative = "" if numbers.relative_residual is None else f" ({numbers.relative_residual:.0%} of a pair's |Δl|)"
+    return (
+        "a convolution: no weights do to all of its patches what exchanging the sample does, so the dual weights are "
+        f"the least-squares ones, and with them the loss is off by {numbers.mean_residual:.3g} on average{relative}; "
+        "the contributions add up to the gap all the same, since g is defined by it (g = Δl ΔW/‖ΔW‖²)"
+    )
 
 
 def _filled(block: DualityBlock, numbers: LayerPairs, basis: Basis, found: Decomposition) -> DualityBlock:
@@ -183,7 +213,7 @@ def _filled(block: DualityBlock, numbers: LayerPairs, basis: Basis, found: Decom
 def _why_not_dual(layer: DenseLayer, numbers: LayerPairs) -> str:
     """The sentence for a layer whose dual weights do not do what exchanging the sample does."""
     error = f"with its dual weights the loss is off by up to {numbers.max_residual:.3g}"
-    if layer.calls > 1 or layer.tied_with:
+    if layer.calls > 1 or layer.tied_with or numbers.used_elsewhere is not None:
         return f"the layer's weights are used more than once, so no single change of them stands for a sample: {error}"
     if not layer.cut_point:
         return f"another path leads round this layer, so its weights alone do not decide the loss: {error}"
