@@ -20,7 +20,7 @@ def find_warnings(audit: Audit, results: Results) -> list[str]:
     warnings = [chance_warning(audit.train_outcome, audit.data.classes)]
     hygiene = results.measurements["hygiene"].network
     if isinstance(hygiene, Hygiene) and hygiene.leaked.void:
-        warnings.append(f"The test split is no evidence about new data: {hygiene.leaked.why}")
+        warnings.append(f"The verdict is void. {hygiene.leaked.why[:1].upper()}{hygiene.leaked.why[1:]}")
     if audit.data.split_is_ours:
         warnings.append(
             "The folder had one split, and gen-audit held out a part of it: if the model was trained on all of it, the "
