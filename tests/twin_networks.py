@@ -1,4 +1,4 @@
-"""The architectures of the twins. It needs torch alone, for `--arch tests/twin_networks.py:<name>` opens it as a user's file."""
+"""The architectures of the twins. Torch alone is needed: `--arch twin_networks.py:<name>` opens it as a user's file."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ FILE_ONLY = re.compile(
 )
 """What belongs to the file, the machine or the moment, not to the network; a check's value is the rounding it met."""
 SAME_OP = {"gemm": "linear", "matmul": "linear"}
-NOTHING = 1e-12
+NOTHING = 1e-10
 """Below this, a number is rounding: a residual, an eigenvalue of a singular Hessian."""
 
 

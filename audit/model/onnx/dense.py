@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
+from audit.model.onnx.apart import keep_samples_apart
 from audit.model.onnx.einsum import Product, plain_product
 from audit.model.onnx.graph import (
     FLOATS,
@@ -37,6 +38,7 @@ def rewrite_dense(model: ModelProto) -> tuple[str, ...]:
     finder = _Finder(model)
     parts = finder.with_biases([finder.look(node) for node in graph.node])
     layers = write_layers(graph, parts)
+    keep_samples_apart(graph, DENSE_DOMAIN)
     skip_final_identities(graph)
     if all(entry.domain != DENSE_DOMAIN for entry in model.opset_import):
         model.opset_import.append(helper.make_opsetid(DENSE_DOMAIN, 1))
