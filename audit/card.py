@@ -19,3 +19,4 @@ class Card:
     can_tell: str = ""
     cannot_tell: str = ""
     contradictions: str = ""  # what others measured that speaks against it
+    covers: tuple[str, ...] = ()  # ids of other numbers, or of blocks, that the card speaks of too

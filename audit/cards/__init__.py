@@ -6,7 +6,7 @@ A measure takes its cards from the file of its name; `ALL_CARDS` has them in the
 from __future__ import annotations
 
 from audit.card import Card
-from audit.cards import duality, fisher, flatness, gap, sensitivity
+from audit.cards import duality, fisher, flatness, gap, hygiene, sensitivity
 
 ALL_CARDS: tuple[Card, ...] = (
     *gap.CARDS,
@@ -14,4 +14,5 @@ ALL_CARDS: tuple[Card, ...] = (
     *flatness.CARDS,
     *fisher.CARDS,
     *sensitivity.CARDS,
+    *hygiene.CARDS,
 )

@@ -24,6 +24,7 @@ CARDS: tuple[Card, ...] = (
         contradictions=(
             "The paper checks the sum against the gap as evidence; it is an identity for every orthonormal basis."
         ),
+        covers=("duality.carriers", "duality.ci95.gap"),
     ),
     Card(
         id="duality.max_residual",
@@ -92,6 +93,7 @@ CARDS: tuple[Card, ...] = (
             "More than half of the gap from the 10 sharpest directions was 39 % when measured at the paper's own "
             "setting; the published code computes n_s and then sets it to 10."
         ),
+        covers=("duality.flat", "duality.fixed", "duality.ci95", "duality.remainder"),
     ),
     Card(
         id="duality.total_g",

@@ -24,6 +24,7 @@ CARDS: tuple[Card, ...] = (
         can_tell="Whether the model does worse on the test split than chance in drawing these samples explains.",
         cannot_tell=LIKE_THE_TEST_SPLIT,
         contradictions="One very confident wrong answer can rule the mean loss: read it beside the error gap.",
+        covers=("gap.train_loss", "gap.test_loss", "gap.per_class"),
     ),
     Card(
         id="gap.error_gap",
@@ -35,6 +36,14 @@ CARDS: tuple[Card, ...] = (
         normalisation="Share of samples.",
         can_tell="Whether wrong answers become more frequent on the test split.",
         cannot_tell=f"{LIKE_THE_TEST_SPLIT} A model that is wrong everywhere has no gap either.",
+        covers=(
+            "gap.train_error",
+            "gap.test_error",
+            "gap.train_accuracy",
+            "gap.test_accuracy",
+            "gap.per_class.train_error",
+            "gap.per_class.test_error",
+        ),
     ),
     Card(
         id="gap.test_rmse",
@@ -44,6 +53,7 @@ CARDS: tuple[Card, ...] = (
         source="standard",
         variant="Regression only; train_rmse and test_rmse.",
         cannot_tell="Which output is off, where there are several with different units.",
+        covers=("gap.train_rmse",),
     ),
     Card(
         id="gap.test_r2",
@@ -52,5 +62,6 @@ CARDS: tuple[Card, ...] = (
         formula="1 − Σ (f − y)² / Σ (y − ȳ)², averaged over outputs",
         source="standard",
         variant="Regression only; ȳ is the mean of the split itself. Negative where the mean would have been better.",
+        covers=("gap.train_r2",),
     ),
 )

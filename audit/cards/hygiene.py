@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.measure import Card
+from audit.card import Card
 
 CARDS = (
     Card(
@@ -16,6 +16,7 @@ CARDS = (
         ),
         can_tell="Which test samples the model has been shown, with their positions.",
         cannot_tell="Copies that were cropped, recompressed or otherwise changed: see near duplicates.",
+        covers=("hygiene.duplicates_within_train", "hygiene.duplicates_within_test", "hygiene.duplicate_pairs"),
     ),
     Card(
         id="hygiene.near_duplicates",
@@ -39,6 +40,7 @@ CARDS = (
             "Shifted, mirrored or cropped copies. Where rows mix few-valued and continuous features, near twins "
             "are natural: within_train says how common they are inside train."
         ),
+        covers=("hygiene.near",),
     ),
     Card(
         id="hygiene.conflicting_labels",
@@ -47,6 +49,7 @@ CARDS = (
         formula="#{train} + #{test} samples whose input occurs in train with another label",
         source="Counting",
         cannot_tell="Which of the labels is wrong, or whether the input just does not hold the answer.",
+        covers=("hygiene.conflicts",),
     ),
     Card(
         id="hygiene.suspected_mislabels",

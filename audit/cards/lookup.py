@@ -14,7 +14,8 @@ from audit.cards import ALL_CARDS
 from audit.errors import UsageError
 
 # What a key says about the same number: its interval, its spread, its largest or total over layers.
-FORMS = ("_ci95", "_std", "_skipped", "_max", "_sum", "_per_sample", "_centred")
+FORMS = ("_ci95", "_std", "_skipped", "_max", "_sum", "_sigma", "_per_sample", "_centred")
+OF_THE_DATA = ("gap", "hygiene")  # blocks that are neither a layer's nor the network's
 
 
 def find_cards(name: str) -> list[Card]:
@@ -31,8 +32,9 @@ def find_cards(name: str) -> list[Card]:
     found = _named(key, ALL_CARDS)
     if not found:
         parts = _named(key, field_cards())
-        wider = {parent for part in parts for parent in _wider(part.id)}
-        found = [part for part in parts if part.meaning] + [card for card in ALL_CARDS if card.id in wider]
+        wider = {parent for part in parts for parent in (part.id, *_wider(part.id))}
+        found = [part for part in parts if part.meaning]
+        found += [card for card in ALL_CARDS if not wider.isdisjoint((card.id, *card.covers))]
     if not found:
         raise UsageError(
             f"{name}: is no number of the report{_closest(key)}; `gen-audit explain --all` prints them all."
@@ -70,9 +72,9 @@ def field_cards() -> tuple[Card, ...]:
     """A small card for every field of a measure's block, with the sentence that the JSON Schema has for it."""
     from audit.report import LayerReport, NetworkReport, Report
 
-    blocks = [(name, hint) for holder in (NetworkReport, LayerReport) for name, hint in get_type_hints(holder).items()]
-    gap = ("gap", get_type_hints(Report)["gap"])
-    found = (card for name, hint in [gap, *blocks] for block in dataclasses_in(hint) for card in _cards(name, block))
+    hints = [pair for holder in (NetworkReport, LayerReport) for pair in get_type_hints(holder).items()]
+    hints += [(name, hint) for name, hint in get_type_hints(Report).items() if name in OF_THE_DATA]
+    found = (card for name, hint in hints for block in dataclasses_in(hint) for card in _cards(name, block))
     return tuple({card.id: card for card in found}.values())
 
 

@@ -29,7 +29,7 @@ def write_report(report: Report, folder: Path, formats: Sequence[str]) -> Writte
     A PDF needs libraries that pip cannot install; without them the other files are still written.
     """
     text = report.to_json()
-    values = json.loads(text)  # what `gen-audit render` would see, so that both draw the same page
+    values = json.loads(Report.from_json(text).to_json())  # what `gen-audit render` sees: both draw the same page
     pages = {"json": lambda: text, "html": lambda: render_html(values), "md": lambda: render_markdown(values)}
     files, missing = [], []
     for kind in formats:

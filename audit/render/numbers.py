@@ -41,6 +41,15 @@ def percent(value: float | None) -> str:
     return NOTHING if value is None else f"{100 * value:.2f} %".replace("-", MINUS)
 
 
+def share(value: float | None) -> str:
+    """A part of a whole, without decimals.
+
+    >>> share(0.2598), share(-0.004), share(1.2)
+    ('26 %', '0 %', '120 %')
+    """
+    return NOTHING if value is None else f"{signed(100 * value, 0).lstrip('+')} %"
+
+
 def points(value: float | None) -> str:
     """A difference of two shares, in percentage points and with its sign.
 
@@ -56,6 +65,11 @@ def signed(value: float, decimals: int) -> str:
     return shown.replace("-", MINUS) if shown.strip("+-0.") else shown.lstrip("+-")
 
 
+def shown(value: float | None, kind: str = "number") -> str:
+    """A value as a number, percent, share or points."""
+    return {"percent": percent, "share": share, "points": points}.get(kind, number)(value)
+
+
 def interval(bounds: Sequence[float] | None, kind: str = "number") -> str:
     """Both ends of an interval, or nothing where there is none.
 
@@ -67,8 +81,7 @@ def interval(bounds: Sequence[float] | None, kind: str = "number") -> str:
     low, high = bounds
     if kind == "points":
         return f"{signed(100 * low, 2)} to {points(high)}"
-    show = percent if kind == "percent" else number
-    return f"{show(low)} to {show(high)}"
+    return f"{shown(low, kind)} to {shown(high, kind)}"
 
 
 def seconds(value: float) -> str:

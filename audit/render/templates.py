@@ -10,7 +10,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from audit.render import numbers, words
+from audit.cards import ALL_CARDS
+from audit.render import numbers, scale, sections, words
 
 PACKAGED = Path(__file__).parents[1] / "templates"  # in an installed wheel
 CHECKOUT = Path(__file__).parents[2] / "templates"  # in a checkout, also when installed as editable
@@ -29,13 +30,16 @@ def environment(escaped: bool) -> Environment:
     )
     env.filters.update({function.__name__: function for function in FILTERS})
     env.globals.update(words=words, title=words.title, gap_sentences=words.gap_sentences)
+    env.globals.update(
+        sections=sections, cards=ALL_CARDS, axis=scale.axis, thinned=scale.thinned, running=scale.running
+    )
     return env
 
 
 def data(value: float | None, kind: str = "number") -> Markup:
     """A number for the eye with its full value in the markup, for whoever checks it."""
-    shown = getattr(numbers, kind)(value)
-    return Markup("<data value='{}'>{}</data>").format(value, shown) if value is not None else escape(shown)
+    words = numbers.shown(value, kind)
+    return Markup("<data value='{}'>{}</data>").format(value, words) if value is not None else escape(words)
 
 
 def breakable(text: str) -> Markup:
@@ -44,6 +48,17 @@ def breakable(text: str) -> Markup:
     for separator in "/._-":
         marked = marked.replace(separator, Markup(f"{separator}<wbr>"))
     return marked
+
+
+def short(text: str, most: int = 44) -> str:
+    """A name that fits beside a bar: the middle of a long one is left out.
+
+    >>> short("encoder.layers.0.mlp.fc1", 15)
+    'encoder….mlp.fc1'
+    """
+    text = " ".join(text.split())
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}…{text[-half - 1 :]}"
 
 
 def cell(value: Any) -> str:
@@ -55,7 +70,7 @@ def cell(value: Any) -> str:
 
 
 FILTERS: tuple[Callable[..., Any], ...] = (
-    *(numbers.number, numbers.percent, numbers.points, numbers.interval, numbers.seconds),
+    *(numbers.number, numbers.percent, numbers.share, numbers.points, numbers.shown, numbers.interval, numbers.seconds),
     *(words.used, words.layer_remarks),
-    *(data, breakable, cell),
+    *(data, breakable, short, cell),
 )

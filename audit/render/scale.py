@@ -1,0 +1,95 @@
+"""Where a value lies in a picture: positions and tick marks for the SVG macros, which cannot take logarithms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from audit.render.numbers import shown
+
+STEPS = (1, 2, 5, 10)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Maps values between `low` and `high` to positions between `start` and `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        """The position, to a tenth of a unit; values beyond the ends are drawn at the ends.
+
+        >>> Scale(0, 10, 100, 200)(2.5), Scale(1, 100, 0, 10, log=True)(10)
+        (125.0, 5.0)
+        """
+        low, high, here = map(self._bent, (self.low, self.high, min(max(value, self.low), self.high)))
+        return round(self.start + (here - low) / (high - low) * (self.end - self.start), 1)
+
+    def ticks(self, most: int = 5, kind: str = "number") -> list[tuple[float, str]]:
+        """Positions and labels of round values, at most about `most` of them."""
+        values = self._powers(most) if self.log else self._steps(most)
+        return [(self(value), shown(value, kind)) for value in values]
+
+    def _bent(self, value: float) -> float:
+        return math.log10(value) if self.log else value
+
+    def _steps(self, most: int) -> list[float]:
+        step = round_step((self.high - self.low) / most)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [float(f"{index * step:.12g}") for index in range(first, last + 1)]
+
+    def _powers(self, most: int) -> list[float]:
+        first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+        if last - first >= 2:
+            return [10.0**power for power in range(first, last + 1, -(-(last - first + 1) // most))]
+        between = [step * 10.0**power for power in range(first - 1, last + 1) for step in STEPS[:3]]
+        return [value for value in between if self.low <= value * (1 + 1e-9) and value <= self.high * (1 + 1e-9)]
+
+
+def round_step(step: float) -> float:
+    """The next of 1, 2, 5, 10, … at any power of ten.
+
+    >>> round_step(0.013), round_step(3.0), round_step(7)
+    (0.02, 5.0, 10.0)
+    """
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(float(f"{factor * power:.12g}") for factor in STEPS if factor * power >= step * (1 - 1e-9))
+
+
+def axis(values: Iterable[float | None], start: float, end: float, log: bool = False, zero: bool = False) -> Scale:
+    """A scale that holds all values; `zero` holds zero too. A logarithmic one holds the positive values."""
+    kept = [value for value in values if value is not None and (value > 0 or not log)]
+    kept += [0.0] if zero and not log else []
+    low, high = (min(kept), max(kept)) if kept else (1.0, 10.0)
+    if low == high:
+        low, high = (low / 2, high * 2) if log else (low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2)
+    if log:
+        return Scale(low / 1.15, high * 1.15, start, end, log=True)
+    margin = 0.04 * (high - low)
+    return Scale(low - margin * (low < 0 or not zero), high + margin * (high > 0 or not zero), start, end)
+
+
+def thinned(values: Sequence[float], most: int = 120) -> list[tuple[int, float]]:
+    """Rank (from 1) and value of at most `most` values: all of the first, ever fewer of the later ones, and the last.
+
+    >>> thinned([5.0, 4.0, 3.0]), [rank for rank, _ in thinned([1.0] * 1000, 12)]
+    ([(1, 5.0), (2, 4.0), (3, 3.0)], [1, 2, 4, 7, 12, 23, 43, 81, 152, 285, 534, 1000])
+    """
+    if len(values) <= most:
+        return list(enumerate(values, start=1))
+    ranks = sorted({round(len(values) ** (index / (most - 1))) for index in range(most)})
+    return [(rank, values[rank - 1]) for rank in ranks]
+
+
+def running(values: Sequence[float], most: int = 120) -> list[tuple[int, float]]:
+    """Rank and running sum, thinned in the same way."""
+    sums, total = [], 0.0
+    for value in values:
+        total += value
+        sums.append(total)
+    return thinned(sums, most)

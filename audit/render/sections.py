@@ -1,0 +1,143 @@
+"""What the sections say in words about the measures: true for negative gaps, missing shares and failed checks alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from audit.render.numbers import interval, number, share
+
+SECTIONS = {
+    "gap": "The observed gap",
+    "duality": "Where the gap comes from",
+    "flatness": "Flatness",
+    "fisher": "Fisher information",
+    "sensitivity": "Sensitivity and volume",
+    "hygiene": "Data hygiene",
+}
+STATUS = {"passed": "Passed", "failed": "Failed", "skipped": "Not possible here"}
+HELD = {"passed": "Holds", "failed": "Does not hold", "skipped": "Cannot be judged"}
+BOUNDS = {
+    "prop-3.4": "Volume at the first layer, by sharpness",
+    "prop-3.6": "Volume over all layers, by sharpness",
+    "prop-3.8": "Sensitivity to the input, by sharpness",
+    "prop-3.10": "Sensitivity over all layers, by sharpness",
+    "prop-e.4": "Unit-free sensitivity, by adaptive sharpness",
+    "eq-35": "Weighed sensitivity over all layers, by matrix-normalised sharpness",
+}
+CHAIN = (
+    ("A", "the sensitivity itself"),
+    ("B", "after bounding it sample by sample"),
+    ("C", "after averaging over samples"),
+    ("D", "after counting all parameters: the bound"),
+)
+
+
+def failed(report: dict[str, Any], section: str) -> list[dict[str, Any]]:
+    """Checks and assumptions that a section rests on and that did not hold."""
+    return [check for check in report["checks"] if check["status"] == "failed" and section in check["affects"]]
+
+
+def decomposed(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Layers whose part in the gap was found."""
+    return [layer for layer in report["layers"] if layer["duality"] and layer["duality"]["sharp"]]
+
+
+def not_decomposed(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Name and reason of the other layers."""
+    blocks = [(layer["name"], layer["duality"]) for layer in report["layers"]]
+    return [
+        (name, "not measured" if block is None else block["skipped"] or "not measured")
+        for name, block in blocks
+        if not (block and block["sharp"])
+    ]
+
+
+def pairs_sentence(report: dict[str, Any]) -> str:
+    """What the gap over pairs is, and how it stands to the gap on the first page."""
+    carriers, gap = report["network"]["duality"], report["gap"]["loss_gap"]
+    found = carriers["gap"]
+    direction = "more" if found > 0 else "less" if found < 0 else "neither more nor less"
+    amount = f"{number(abs(found))} {direction}" if found else direction
+    return (
+        f"On average over {number(carriers['pairs'])} pairs a test sample costs {amount} than its train partner. This "
+        f"gap over pairs need not equal the loss gap of {number(gap)}: it counts only those train samples that are "
+        "nearest to a test sample."
+    )
+
+
+def split_sentence(layer: dict[str, Any]) -> str:
+    """How much comes from the sharp directions, and whether there is a border at all."""
+    block = layer["duality"]
+    sharp, flat, ci = block["sharp"], block["flat"], block["ci95"]
+    steepest = f"the {number(sharp['count'])} steepest directions" if sharp["count"] != 1 else "the steepest direction"
+    if sharp["share"] is None:
+        reason = f" ({block['share_skipped']})" if block["share_skipped"] else ""
+        what = (
+            f"{steepest} and all the others add {number(sharp['contribution'])} and {number(flat['contribution'])}; "
+            f"shares would mislead here{reason}"
+        )
+    else:
+        within = f" (95 % interval {interval(ci['sharp_share'], 'share')})" if ci["sharp_share"] else ""
+        what = f"{share(sharp['share'])}{within} comes from {steepest}, {share(flat['share'])} from all the others"
+    return f"{what}. {_border(sharp)}"
+
+
+def _border(sharp: dict[str, Any]) -> str:
+    if sharp["elbow"]:
+        drop = "to zero" if sharp["ratio"] is None else f"by a factor of {number(sharp['ratio'])}"
+        return f"Behind them the steepness drops {drop}: a clear border."
+    note = sharp["note"] or "there is no clear border"
+    return f"{note[0].upper()}{note[1:]}."
+
+
+def carriers_sentence(carriers: dict[str, Any], shown: int) -> str:
+    """How much of the gap over pairs sits in the samples listed."""
+    listed = len(carriers["samples"])
+    part = carriers["samples_share"]
+    if part is None:
+        return "The gap over pairs is not positive, so no sample can be said to carry a share of it."
+    more = ". More than all of it, since other test samples cost less than their partners" if part > 1 else ""
+    which = f"the first {shown} of them are listed" if shown < listed else "all of them are listed"
+    return (
+        f"The {number(listed)} test samples that cost most above their partners, of {number(carriers['pairs'])} pairs, "
+        f"make up {share(part)} of the gap over pairs{more}; {which}."
+    )
+
+
+def ledger(report: dict[str, Any]) -> Iterator[tuple[str, list[str], list[str]]]:
+    """For every layer with weights: its name, what was measured of it, and what was not, with the reason."""
+    for layer in report["layers"]:
+        measured, missing = [], []
+        for key in ("duality", "flatness", "fisher", "sensitivity"):
+            block = layer[key]
+            reason = "not part of this audit" if block is None else block["skipped"]
+            if key == "sensitivity" and block is not None:  # its sentence is about single numbers
+                measured.append(SECTIONS[key])
+                missing += [f"Some volumes: {reason}"] if reason else []
+            elif reason:
+                missing.append(f"{SECTIONS[key]}: {reason}")
+            else:
+                measured.append(SECTIONS[key])
+        yield layer["name"], measured, missing
+    for layer in report["passed_by"]:
+        yield layer["name"], [], [layer["why"]]
+
+
+def pac_bayes_sentence(bound: dict[str, Any], test_loss: float) -> str:
+    """What the bound is worth here."""
+    if bound["exceeded"]:
+        verdict = (
+            f"The measured test loss of {number(test_loss)} is above it: the theorem's assumptions do not hold here, "
+            "and the bound must not be quoted as a promise"
+        )
+    elif bound["vacuous"]:
+        verdict = "It exceeds the loss of guessing, so it says nothing about this model"
+    else:
+        verdict = f"The measured test loss of {number(test_loss)} is below it"
+    return f"The bound is {number(bound['bound'])}. {verdict}."
+
+
+def largest(rows: Sequence[dict[str, Any]], key: str, most: int) -> list[dict[str, Any]]:
+    """The rows with the largest value of a key, largest first."""
+    return sorted(rows, key=lambda row: row[key], reverse=True)[:most]
