@@ -39,7 +39,7 @@ class Capture:
 
     def forward(self, x: Tensor, y: Tensor) -> Iterator[Record]:
         """Scores, losses and layer inputs, without any backward pass."""
-        for start, rows, xs, ys in self._chunks(x, y):
+        for start, rows, xs, ys in self.batches(x, y):
             with torch.no_grad():
                 f, xs_zs, _ = self._run(xs)
                 record = self._record(start, rows, f, ys, xs_zs, jacobians=None)
@@ -47,13 +47,13 @@ class Capture:
 
     def full(self, x: Tensor, y: Tensor) -> Iterator[Record]:
         """The whole record. Its curvature products need the autograd graph, which lives until the next record."""
-        for start, rows, xs, ys in self._chunks(x, y):
+        for start, rows, xs, ys in self.batches(x, y):
             with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no second derivative
                 f, xs_zs, leaf = self._run(xs, needs_input=self._input_jacobian_needs_backward(xs))
                 record = self._record(start, rows, f, ys, xs_zs, self._jacobians(f, xs_zs, leaf))
             yield record
 
-    def _chunks(self, x: Tensor, y: Tensor) -> Iterator[tuple[int, int, Tensor, Tensor]]:
+    def batches(self, x: Tensor, y: Tensor) -> Iterator[tuple[int, int, Tensor, Tensor]]:
         """(start, rows that count, x, y). A network with a fixed batch is fed its last chunk filled up with repeats."""
         size = self.fixed_batch or self.chunk
         for start in range(0, len(x), size):

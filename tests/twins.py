@@ -221,7 +221,7 @@ def differences(a: Any, b: Any, path: str = "") -> list[str]:
         return [one for i, pair in enumerate(zip(a, b, strict=True)) for one in differences(*pair, f"{path}.{i}")]
     if _numbers([a, b]):
         return _apart(np.array([a], float), np.array([b], float), path)
-    if path.endswith(".op"):
+    if path.split(".")[-1] == "op":
         a, b = SAME_OP.get(a, a), SAME_OP.get(b, b)
     return [] if a == b else [f"{path}: {a!r} or {b!r}"]
 

@@ -52,8 +52,9 @@ def _by_double_backward(few: Audit, layer: DenseLayer, v: Tensor) -> tuple[float
     W = few.network.get_parameter(name).detach().clone().requires_grad_()
     v = v.reshape(W.shape).to(W)
     with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-        f = functional_call(few.network, {name: W}, (few.ready(few.train.x),)).reshape(len(few.train), -1)
-        loss = few.loss.value(f.double(), few.train.y)
+        batches = few.capture.batches(few.train.x, few.train.y)
+        answers = [functional_call(few.network, {name: W}, (x,))[:rows] for _, rows, x, _ in batches]
+        loss = few.loss.value(torch.cat(answers).reshape(len(few.train), -1).double(), few.train.y)
         (g,) = torch.autograd.grad(loss.mean(), W, create_graph=True)
         if not g.requires_grad:
             return 0.0, 0.0

@@ -8,6 +8,7 @@ neurons of a layer share one a; ρ must not move even when each has its own.
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -19,7 +20,6 @@ from audit.checks.few import few_samples
 from audit.layers import DenseLayer
 from audit.measure import Audit
 from audit.measures.flatness import Flatness
-from audit.watch import scores
 
 TOLERANCE = 1e-6
 SAME_FUNCTION = 1e-9
@@ -56,16 +56,21 @@ def check_rescaling(audit: Audit) -> list[Check]:
 
 def _rescaled_somewhere(few: Audit, spread: bool) -> nn.Module | None:
     """A copy, rescaled between the first two neighbouring layers that allow it; None where no two do."""
-    f = scores(few.network, few.ready(few.train.x))
+    f = _answers(few, few.network)
     generator = torch.Generator().manual_seed(few.settings.seed)
     for first, second in pairwise(few.layers):
         if first.out_features != second.in_features or first.calls + second.calls > 2:
             continue
         draws = torch.rand(first.out_features if spread else 1, generator=generator, dtype=torch.float64)
         network = _rescaled(few.network, first, second, 0.5 * 4**draws)  # factors from ½ to 2
-        if float((scores(network, few.ready(few.train.x)) - f).abs().max()) <= SAME_FUNCTION * float(f.abs().max() + 1):
+        if float((_answers(few, network) - f).abs().max()) <= SAME_FUNCTION * float(f.abs().max() + 1):
             return network
     return None
+
+
+def _answers(few: Audit, network: nn.Module) -> Tensor:
+    capture = replace(few.capture, network=network)
+    return torch.cat([record.f for record in capture.forward(few.train.x, few.train.y)])
 
 
 @torch.no_grad()
