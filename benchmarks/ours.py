@@ -1,0 +1,112 @@
+"""gen-audit's own way to each number, from the network and its samples, with nothing kept from one run to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from audit.duality.trace import hessian_trace
+from audit.gradient_gram import GradientSource, log_determinants
+from audit.hessian import LayerHessian
+from audit.measure import Audit
+from audit.measures.fisher import draw_subsets
+from audit.parameters import SampleGradients, other_parameters
+from audit.records import Records
+from audit.sharpness import dense_squares
+from audit.singular import local_map
+from audit.spectrum import top_eigenpairs
+from benchmarks.cases import Case
+
+Array = NDArray[np.float64]
+Run = Callable[[], Array]
+
+
+def traces(case: Case) -> Run:
+    """Tr H of each dense layer."""
+    audit = case.audit()
+
+    def run() -> Array:
+        totals = np.zeros(len(audit.layers))
+        for record in audit.capture.full(case.x, case.y):
+            totals += [hessian_trace(record, layer.name) for layer in audit.layers]
+        return totals / len(case.x)
+
+    return run
+
+
+def sharpness(case: Case) -> Run:
+    """S(θ) over all parameters."""
+    audit = case.audit()
+    network = audit.network
+
+    def run() -> Array:
+        others = SampleGradients(network, other_parameters(network, audit.layers), case.x)
+        total = 0.0
+        for record in audit.capture.full(case.x, case.y):
+            rows = slice(record.start, record.start + len(record.f))
+            total += float(others.squares(case.x[rows])[0].sum())
+            for layer in record.layers.values():
+                bias = network.get_submodule(layer.layer.module).bias
+                squares = dense_squares(layer, audit.weight(layer.layer), bias)
+                total += float((squares.weight + squares.bias).sum())
+        return np.array([total / len(case.x)])
+
+    return run
+
+
+def top_eigenvalues(case: Case, k: int, tolerance: float, values_only: bool) -> Run:
+    """The k largest eigenvalues of each dense layer's Hessian."""
+    audit = case.audit()
+
+    def run() -> Array:
+        records = _records(audit)
+        pairs = [
+            top_eigenpairs(LayerHessian(records, layer), k, tolerance, values_only=values_only)
+            for layer in audit.layers
+        ]
+        return torch.cat([found.values for found in pairs]).numpy()
+
+    return run
+
+
+def log_determinant(case: Case) -> Run:
+    """γ̂ over the subsets of the Fisher measure."""
+    audit = case.audit()
+    chosen = audit.settings
+
+    def run() -> Array:
+        subsets = draw_subsets(len(case.x), chosen.subset_size, chosen.subsets, chosen.seed)
+        source = GradientSource(replace(audit, train=_records(audit)), subsets, lambda record: record.gradient)
+        for record in audit.capture.full(case.x, case.y):
+            source.see(record)
+        dets = log_determinants(torch.stack(list(source.grams().values())).sum(0))
+        return np.array([float((dets.norms + dets.angles).mean())])
+
+    return run
+
+
+def input_map(case: Case) -> Run:
+    """MLS and the mean log-volume of the map from the input to the scores."""
+    audit = case.audit()
+    epsilon = torch.finfo(case.x.dtype).eps
+
+    def run() -> Array:
+        largest, volumes = [], []
+        for record in audit.capture.full(case.x, case.y):
+            assert record.input_factor is not None
+            local = local_map(record.input_factor(), case.x[0].numel(), epsilon)
+            largest.append(local.largest)
+            volumes.append(local.log_volume)
+        volume = torch.cat(volumes)
+        return np.array([float(torch.cat(largest).mean()), float(volume[volume.isfinite()].mean())])
+
+    return run
+
+
+def _records(audit: Audit) -> Records:
+    """The train records, not yet captured."""
+    return Records(audit.capture, audit.train.x, audit.train.y, audit.train.room, full=True)
