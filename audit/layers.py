@@ -99,12 +99,18 @@ def find_layers(model: Model, example: Tensor, convolutions: bool = False) -> La
     order = {path: position for position, path in enumerate(probe.calls)}
     dense.sort(key=lambda layer: order[layer.module])
     if not dense:
-        seen = ", ".join(f"{layer.name} ({layer.op})" for layer in passed[:5]) or "no layer with weights at all"
-        raise ModelError(
-            f"{model.path.name}: no dense layer was found (it has {seen}); gen-audit measures dense layers, so audit a "
-            "model that has one, such as a network with a linear head."
-        )
+        raise ModelError(_nothing_to_measure(model, passed, convolutions))
     return Layers(tuple(dense), tuple(passed))
+
+
+def _nothing_to_measure(model: Model, passed: Sequence[PassedBy], convolutions: bool) -> str:
+    seen = ", ".join(f"{layer.name} ({layer.op})" for layer in passed[:5]) or "no layer with weights at all"
+    ordinary = any(isinstance(module, CONVOLUTIONS) and module.groups == 1 for module in model.network.modules())
+    remedy = ", or have its convolutions measured with --conv" if ordinary and not convolutions else ""
+    return (
+        f"{model.path.name}: no dense layer was found (it has {seen}); gen-audit measures dense layers, so audit a "
+        f"model that has one, such as a network with a linear head{remedy}."
+    )
 
 
 def _judge(model: Model, path: str, module: nn.Module, probe: Probe, convolutions: bool) -> DenseLayer | PassedBy:

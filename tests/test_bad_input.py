@@ -123,7 +123,7 @@ def test_no_dense_layer(run: Run) -> None:
     onnx.save(model, "conv.onnx")
     assert run("conv.onnx") == (
         "conv.onnx: no dense layer was found (it has conv (conv)); gen-audit measures dense layers, so audit a model "
-        "that has one, such as a network with a linear head."
+        "that has one, such as a network with a linear head, or have its convolutions measured with --conv."
     )
 
 

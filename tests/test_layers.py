@@ -139,7 +139,7 @@ def test_a_network_without_dense_layers_is_refused() -> None:
         layers_of(network, torch.randn(4, 1, 7, 7))
     assert str(caught.value) == (
         "model: no dense layer was found (it has 0 (conv)); gen-audit measures dense layers, so audit a model that has "
-        "one, such as a network with a linear head."
+        "one, such as a network with a linear head, or have its convolutions measured with --conv."
     )
 
 

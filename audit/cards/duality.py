@@ -15,8 +15,8 @@ CARDS: tuple[Card, ...] = (
         source=f"{PAPER}, Eqs. 8–9",
         variant=(
             "Partner: nearest train sample, Euclidean, same label, in input space (--partner-space features: in "
-            "the layer's own input); regression: whatever its target. Test samples without a partner, and pairs "
-            "whose train partner reaches the layer as zero, are left out and counted."
+            "the layer's own input, for a convolution its patches); regression: whatever its target. Test samples "
+            "without a partner, and pairs whose train partner reaches the layer as zero, are left out and counted."
         ),
         normalisation="Mean over pairs; losses in nats, or half the squared error.",
         can_tell="Nothing beyond the measured losses: the sum over directions equals it identically.",
@@ -32,7 +32,12 @@ CARDS: tuple[Card, ...] = (
         meaning="Every train partner is really run with its dual weights; its loss must be that of the test sample.",
         formula="max_k |l(w*_k, x_k) − l(w, x′_k)|,  w* = w + ΔW,  ΔW = (W Δx) xᵀ/‖x‖²  (tokens: W ΔX X⁺)",
         source=f"{PAPER}, Eqs. 1–6",
-        variant="Float64; a layer is decomposed only if the difference is at most 1e-9 of the largest loss (or of 1).",
+        variant=(
+            "Float64; a layer is decomposed only if the difference is at most 1e-9 of the largest loss (or of 1). A "
+            "convolution (--conv) acts on its patches as on tokens; where they are linearly dependent, ΔW is the "
+            "least-squares fit, the layer is called approximate, and the error stands beside its decomposition: the "
+            "largest, the mean, and the mean over the mean |Δl|."
+        ),
         can_tell="Whether a change of this layer's weights alone can stand for a change of the sample.",
         cannot_tell="Anything about a layer that is bypassed or used twice: there the equality does not hold.",
     ),

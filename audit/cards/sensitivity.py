@@ -56,7 +56,10 @@ CARDS: tuple[Card, ...] = (
         meaning="The sensitivities of the scores to the inputs of all dense layers, added up.",
         formula="Σ_l mean_i ‖J_l W_l‖₂",
         source=f"{PAPER}, Definition 3.9",
-        variant="A sum, as defined (the text before the definition says average); dense layers only, convolutions not.",
+        variant=(
+            "A sum, as defined (the text before the definition says average); dense layers only. With --conv each "
+            "convolution has its own numbers, at its own input, but is no part of the sum."
+        ),
         can_tell="Whether inner representations are more fragile than the input; its bound is the most telling one.",
         cannot_tell="It grows with the number of layers and changes under rescaling of layers.",
     ),

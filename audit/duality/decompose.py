@@ -101,9 +101,7 @@ def _remainder(
     )
 
 
-def _correlations(
-    numbers: LayerPairs, sigma_g: Tensor, sigma_w: Tensor, contribution: Tensor
-) -> list[float | None]:
+def _correlations(numbers: LayerPairs, sigma_g: Tensor, sigma_w: Tensor, contribution: Tensor) -> list[float | None]:
     """c_n = cov/(σ_g σ_w); None where one of them does not vary."""
     varies = (sigma_g > STILL * numbers.total_g**0.5) & (sigma_w > STILL * numbers.total_w**0.5)
     c = (contribution / torch.where(varies, sigma_g * sigma_w, 1.0)).clamp(-1, 1)

@@ -19,6 +19,8 @@ class Reference:
     partner: list[int]
     gap: float
     max_residual: float
+    mean_residual: float
+    relative_residual: float
     dw: np.ndarray  # [K, out·in]
     g: np.ndarray
     values: np.ndarray  # eigenvalues in the order of sigma_g
@@ -65,20 +67,37 @@ def hessian(network: nn.Module, module: nn.Module, x: Tensor, y: Tensor, task: s
     return torch.autograd.functional.hessian(mean_loss, weight.flatten())
 
 
+def patches(module: nn.Module, h: Tensor) -> Tensor:
+    """What a convolution's kernel sees [n, P, in·k]: the derivative of its first output map by that map's weights."""
+    first, seen = module.weight[:1].detach(), []
+    for sample in h:
+
+        def answer(weight: Tensor, sample: Tensor = sample) -> Tensor:
+            full = torch.cat([weight, module.weight[1:].detach()])
+            return torch.func.functional_call(module, {"weight": full}, (sample[None],))[0, 0].flatten()
+
+        seen.append(torch.autograd.functional.jacobian(answer, first).flatten(1))
+    return torch.stack(seen)
+
+
 def decompose(network, module, x, y, x_test, y_test, task="classification", space="input") -> Reference:  # type: ignore[no-untyped-def]
     """Everything, from one module of a network in float64."""
     seen: list[Tensor] = []
     handle = module.register_forward_hook(lambda _m, inputs, _z: seen.append(inputs[0].detach()))
     f, f_test = network(x).detach(), network(x_test).detach()
     handle.remove()
-    h, h_test = seen[0].reshape(len(x), -1, module.in_features), seen[1].reshape(len(x_test), -1, module.in_features)
+    if isinstance(module, nn.Linear):
+        h, h_test = (part.reshape(len(part), -1, module.in_features) for part in seen)
+    else:
+        h, h_test = (patches(module, part) for part in seen)
     spaces = (x, x_test) if space == "input" else (h, h_test)
     flat = [part.reshape(len(part), -1).numpy() for part in spaces]
     found = partners(flat[0], y.numpy(), flat[1], y_test.numpy(), labelled=task != "regression")
     losses = [float(loss_of(task, row.reshape(-1), target)) for row, target in zip(f, y, strict=True)]
     losses_test = [float(loss_of(task, row.reshape(-1), target)) for row, target in zip(f_test, y_test, strict=True)]
-    W = module.weight.detach().clone()
-    dws, gs, gaps, residual = [], [], [], 0.0
+    own = module.weight.detach().clone()
+    W = own.flatten(1)
+    dws, gs, gaps, residuals = [], [], [], []
     for k, i in enumerate(found):
         if i < 0 or not bool((h[i] != 0).any()):
             continue
@@ -86,10 +105,10 @@ def decompose(network, module, x, y, x_test, y_test, task="classification", spac
         dw = W @ (X_test - X) @ torch.linalg.pinv(X)
         gap = losses_test[k] - losses[i]
         with torch.no_grad():
-            module.weight.copy_(W + dw)
+            module.weight.copy_((W + dw).reshape(own.shape))
             dual = float(loss_of(task, network(x[i : i + 1]).reshape(-1), y_test[k]))
-            module.weight.copy_(W)
-        residual = max(residual, abs(dual - losses_test[k]))
+            module.weight.copy_(own)
+        residuals.append(abs(dual - losses_test[k]))
         square = float(dw.square().sum())
         gaps.append(gap)
         dws.append(dw.flatten().numpy())
@@ -104,7 +123,9 @@ def decompose(network, module, x, y, x_test, y_test, task="classification", spac
     return Reference(
         partner=found,
         gap=float(np.mean(gaps)),
-        max_residual=residual,
+        max_residual=max(residuals),
+        mean_residual=float(np.mean(residuals)),
+        relative_residual=float(np.mean(residuals) / max(np.mean(np.abs(gaps)), 1e-300)),
         dw=dw,
         g=g,
         values=values[order],

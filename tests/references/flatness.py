@@ -20,7 +20,7 @@ def mean_loss(f: Tensor, y: Tensor, task: str) -> Tensor:
 def hessian(network: nn.Module, path: str, x: Tensor, y: Tensor, task: str = "classification") -> Tensor:
     """H [out, in, out, in] of the mean loss in the weight of the module at `path`."""
     weight = network.get_submodule(path).weight.detach()
-    out, size = weight.shape[:2]
+    out, size = len(weight), weight[0].numel()
     name = f"{path}.weight" if path else "weight"
 
     def loss(W: Tensor) -> Tensor:
