@@ -6,25 +6,23 @@ A resample is a count per sample, so the means of all columns under many resampl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 LEVELS = (2.5, 97.5)
-BLOCK = 1 << 20  # counts drawn at once
+DRAWN = 1 << 16  # counts drawn at once: few enough to be counted inside the processor's cache
+MULTIPLIED = 1 << 18  # counts multiplied at once
+KEPT = 1 << 25  # counts (a byte each) up to which they are kept for the next measure of the same samples
 
 
 def resampled_means(columns: Array, draws: int, seed: int) -> Array:
     """Means of each column under `draws` resamples with replacement; columns [n, k] → [draws, k]."""
-    n = len(columns)
-    rng = np.random.default_rng(seed)
-    step = max(1, BLOCK // n)
-    return np.concatenate(
-        [_counts(rng, n, min(step, draws - start)) @ columns / n for start in range(0, draws, step)]
-        or [np.empty((0, columns.shape[1]))]
-    )
+    means = [counts @ columns for counts in _counts(len(columns), draws, seed)]
+    return np.concatenate(means) / len(columns) if means else np.empty((0, columns.shape[1]))
 
 
 def interval(draws: Array) -> tuple[float, float] | None:
@@ -56,10 +54,28 @@ class Resampled:
             return interval(function(*(self._draws[:, self._place[name]] for name in names)))
 
 
-def _counts(rng: np.random.Generator, n: int, draws: int) -> Array:
-    """How often each of n samples is drawn, in `draws` resamples [draws, n]."""
-    drawn = rng.integers(n, size=(draws, n)) + n * np.arange(draws)[:, None]
-    return np.bincount(drawn.ravel(), minlength=draws * n).reshape(draws, n).astype(np.float64)
+def _counts(n: int, draws: int, seed: int) -> Iterator[Array]:
+    """How often each of n samples is drawn, in `draws` resamples: blocks of [some draws, n]."""
+    if n * draws > KEPT:
+        yield from (counts.astype(np.float64) for counts in _drawn(n, draws, seed))
+        return
+    rows, kept = max(1, MULTIPLIED // n), _kept_counts(n, draws, seed)
+    yield from (kept[start : start + rows].astype(np.float64) for start in range(0, draws, rows))
+
+
+@lru_cache(maxsize=3)
+def _kept_counts(n: int, draws: int, seed: int) -> NDArray[np.uint8]:
+    """All counts [draws, n]: most measures resample the same train samples under the same seed."""
+    return np.concatenate([*_drawn(n, draws, seed), np.empty((0, n), np.uint8)])
+
+
+def _drawn(n: int, draws: int, seed: int) -> Iterator[NDArray[np.uint8]]:
+    """Counts [some draws, n]; one above 255 does not happen, their mean is 1."""
+    rng, rows = np.random.default_rng(seed), max(1, DRAWN // n)
+    for start in range(0, draws, rows):
+        size = min(rows, draws - start)
+        picks = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
+        yield np.bincount(picks.ravel(), minlength=size * n).reshape(size, n).astype(np.uint8)
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:

@@ -7,7 +7,7 @@ is a product of two means, tiny beside it; around the sample means it is taken t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from audit.blocks.duality import DualityIntervals
 from audit.fields import Interval
+from audit.resample import LEVELS, interval, resampled_means
 
 Array = NDArray[np.float64]
-LEVELS = (2.5, 97.5)
-BLOCK = 1 << 22  # counts drawn at once
 
 
 @dataclass(frozen=True)
@@ -54,13 +53,13 @@ class Evidence:
 
 
 def bootstrap(evidence: Sequence[Evidence], count: int, seed: int) -> list[DualityIntervals]:
-    """Intervals of every layer. Layers with equally many pairs share their draws, and one matrix product a block."""
+    """Intervals of every layer. Layers with equally many pairs share their draws, and one matrix product."""
     found: dict[int, DualityIntervals] = {}
     for K in sorted({len(layer.gap) for layer in evidence}):
         mine = [place for place, layer in enumerate(evidence) if len(layer.gap) == K]
         columns = [(evidence[i].gap, evidence[i].sharp.first_order(), evidence[i].whole.first_order()) for i in mine]
         matrix = np.stack([column for layer in columns for column in layer], 1)  # [K, 3 · layers]
-        means = np.concatenate([weights @ matrix for weights in draws(K, count, seed)]) / K
+        means = resampled_means(matrix, count, seed)
         for position, place in enumerate(mine):
             found[place] = _intervals(evidence[place], means[:, 3 * position : 3 * position + 3])
     return [found[place] for place in range(len(evidence))]
@@ -75,22 +74,6 @@ def _intervals(layer: Evidence, means: Array) -> DualityIntervals:
         sharp_share=share_interval(sharp, whole),
         flat_share=share_interval(whole - sharp, whole),
     )
-
-
-def draws(K: int, count: int, seed: int) -> Iterator[Array]:
-    """How often each of K pairs is drawn, in blocks of [draws, K]; each row adds up to K."""
-    rng = np.random.default_rng(seed)
-    rows = max(1, BLOCK // K)
-    for start in range(0, count, rows):
-        size = min(rows, count - start)
-        picks = rng.integers(K, size=(size, K)) + K * np.arange(size)[:, None]
-        yield np.bincount(picks.ravel(), minlength=size * K).reshape(size, K).astype(np.float64)
-
-
-def interval(values: Array) -> Interval:
-    """The central 95 %."""
-    lower, upper = np.percentile(values, LEVELS)
-    return float(lower), float(upper)
 
 
 def share_interval(part: Array, whole: Array) -> Interval:

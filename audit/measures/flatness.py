@@ -23,9 +23,10 @@ from audit.card import Card
 from audit.cards.flatness import CARDS
 from audit.layers import DenseLayer, dense_only
 from audit.measure import Audit, Fold, Measurement
-from audit.measures.flatness_summary import Sums, Top, layer_block, network_block, resampled
+from audit.measures.flatness_summary import Sums, Top, layer_block, network_block
 from audit.measures.flatness_terms import is_probed, terms_of
 from audit.record import Record
+from audit.resample import resampled_means
 from audit.spectrum import LayerHessian
 
 CONVOLUTION = "a convolution, whose numbers stand by themselves"
@@ -78,7 +79,8 @@ class _Fold:
         tops = [_top(audit, layer) for layer in self._layers]
         sums = [self._sums[layer.name] for layer in self._layers]
         quotients = [top.quotients[:, None] for top in tops]
-        draws = resampled(np.concatenate([part.by_sample() for part in sums] + quotients, 1), audit.settings)
+        columns = np.concatenate([part.by_sample() for part in sums] + quotients, 1)
+        draws = resampled_means(columns, audit.settings.bootstrap, audit.settings.seed)
         shares, lambdas = draws[:, : -len(tops)].reshape(len(draws), len(tops), -1), draws[:, -len(tops) :]
         for number, (layer, own, top) in enumerate(zip(self._layers, sums, tops, strict=True)):
             norm2 = _norm2(audit, layer)

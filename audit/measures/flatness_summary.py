@@ -12,10 +12,9 @@ from torch import Tensor
 from audit.blocks.flatness import LayerFlatness, NetworkFlatness
 from audit.fields import Interval
 from audit.measures.flatness_terms import Terms
-from audit.settings import Settings
+from audit.resample import interval
 
 Array = NDArray[np.float64]
-DRAWN = 1 << 18  # bootstrap indices drawn at once: few enough to be counted inside the cache
 NORMAL_95 = 1.959963984540054
 
 
@@ -77,34 +76,15 @@ class Top:
     quotients: Array  # [n]  vᵀ H_i v
 
 
-def resampled(columns: Array, settings: Settings) -> Array:
-    """Means of bootstrap resamples of the samples; columns [n, k] → [draws, k], every column under the same draws."""
-    n, draws = len(columns), settings.bootstrap
-    rng = np.random.default_rng(settings.seed)
-    rows = max(1, DRAWN // n)
-    means = []
-    for start in range(0, draws, rows):
-        size = min(rows, draws - start)
-        chosen = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
-        counts = np.bincount(chosen.ravel(), minlength=size * n).reshape(size, n)
-        means.append(counts @ columns / n)
-    return np.concatenate(means)
-
-
-def _interval(values: Array) -> Interval:
-    lower, upper = np.percentile(values, (2.5, 97.5))
-    return float(lower), float(upper)
-
-
-def _scaled(factor: float, interval: Interval) -> Interval:
-    return None if interval is None else (factor * interval[0], factor * interval[1])
+def _scaled(factor: float, ends: Interval) -> Interval:
+    return None if ends is None else (factor * ends[0], factor * ends[1])
 
 
 def layer_block(norm2: float, sums: Sums, top: Top, shares: Array, lambdas: Array) -> LayerFlatness:
     """A layer's numbers; shares [draws, 4] and lambdas [draws] are resampled means."""
     trace, relative, rho_sigma, columns_sigma = (float(value) for value in sums.by_sample().mean(0))
-    trace_ci95, relative_ci95, rho_sigma_ci95, columns_sigma_ci95 = (_interval(column) for column in shares.T)
-    lambda_ci95 = _interval(lambdas)
+    trace_ci95, relative_ci95, rho_sigma_ci95, columns_sigma_ci95 = (interval(column) for column in shares.T)
+    lambda_ci95 = interval(lambdas)
     (rho, rho_ci95), (rho_columns, rho_columns_ci95) = sums.rows.largest(), sums.columns.largest()
     return LayerFlatness(
         weight_norm_squared=norm2,
@@ -164,19 +144,19 @@ def network_block(blocks: dict[str, LayerFlatness], shares: Array) -> NetworkFla
         kappa_sum=sum(every("kappa")),
         kappa_tau_max=max(every("kappa_tau")),
         kappa_tau_sum=sum(every("kappa_tau")),
-        kappa_tau_sum_ci95=_interval(trace @ norms),
+        kappa_tau_sum_ci95=interval(trace @ norms),
         rho_max=max(every("rho")),
         rho_sum=sum(every("rho_sigma")),
-        rho_sum_ci95=_interval(rows.sum(1)),
+        rho_sum_ci95=interval(rows.sum(1)),
         rho_columns_max=max(every("rho_columns")),
         rho_columns_sum=sum(every("rho_columns_sigma")),
-        rho_columns_sum_ci95=_interval(columns.sum(1)),
+        rho_columns_sum_ci95=interval(columns.sum(1)),
         relative_flatness_sum=sum(every("relative_flatness")),
-        relative_flatness_sum_ci95=_interval(relative.sum(1)),
+        relative_flatness_sum_ci95=interval(relative.sum(1)),
         lambda_max=max(every("lambda_max")),
         lambda_max_sum=sum(every("lambda_max")),
         trace_max=max(every("trace")),
         trace_sum=sum(every("trace")),
-        trace_sum_ci95=_interval(trace.sum(1)),
+        trace_sum_ci95=interval(trace.sum(1)),
         layers=list(blocks),
     )
