@@ -79,7 +79,7 @@ class Record:
         layer, A = self.layers[name], self.gauss_newton_root(name)
         rows = max(1, WEIGHT_NUMBERS // (A.shape[1] * layer.layer.in_features * layer.layer.out_features))
         for A_part, x_part in zip(torch.split(A, rows), torch.split(layer.x, rows), strict=True):
-            yield A_part.transpose(2, 3) @ x_part.double()[:, None]
+            yield torch.einsum("ncto,nti->ncoi", A_part, x_part.double())
 
     def curvature_times(self, name: str, V: Tensor) -> Tensor:
         """S V with S = ∂²l/∂z² = Jᵀ Λ J + R of layer `name`; V [n, T, out] → [n, T, out], float64."""

@@ -116,8 +116,8 @@ CARDS: tuple[Card, ...] = (
         formula="F_n = t₊ − t₋,  t± the first points outwards where L(w + t e_n) rises through 2 L(w)",
         source=f"{PAPER}, Fig. S4",
         variant=(
-            "For the leading directions, on at most 1,000 evenly spaced train samples; outwards in doubling "
-            "steps, then to 1e-6. Not defined where the train loss is exactly zero."
+            "For the leading directions, on at most 1,000 evenly spaced train samples (a convolution's: 200); "
+            "outwards in doubling steps, then to 1e-6. Not defined where the train loss is exactly zero."
         ),
         can_tell="The width of the valley at a finite distance, where curvature is local.",
         cannot_tell="It grows with the train loss itself, since the loss has to double.",

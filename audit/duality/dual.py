@@ -12,7 +12,7 @@ kept as its factors u [k, T, out] and p [k, T, in].
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -40,6 +40,8 @@ class Dual:
         """‖ΔW‖² = Σ_tt′ (u_t·u_t′)(p_t·p_t′)  [k]."""
         if self.u.shape[1] == 1:
             return self.u.square().sum((1, 2)) * self.p.square().sum((1, 2))
+        if self._smaller_formed:
+            return torch.cat([(u.mT @ p).square().sum((1, 2)) for u, p in self._blocks(self._weights)])
         return ((self.u @ self.u.mT) * (self.p @ self.p.mT)).sum((1, 2)).clamp(min=0)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -49,10 +51,23 @@ class Dual:
     def project(self, E: Tensor) -> Tensor:
         """ΔW_k·E_n = Σ_t u_tᵀ E_n p_t  [k, N]; E [N, out, in]. Whichever way has the smaller numbers in between."""
         N, out, into = E.shape
-        blocks = max(1, BLOCK_NUMBERS // min(out * into, self.p.shape[1] * N * out))
-        step = self._by_weights if into < N else self._by_factors
-        pieces = zip(torch.split(self.u, blocks), torch.split(self.p, blocks), strict=True)
-        return torch.cat([step(u, p, E) for u, p in pieces])
+        by_weights = self.p.shape[1] > 1 or into < N
+        step, numbers = (self._by_weights, self._weights) if by_weights else (self._by_factors, N * out)
+        return torch.cat([step(u, p, E) for u, p in self._blocks(numbers)])
+
+    @property
+    def _weights(self) -> int:
+        return self.u.shape[2] * self.p.shape[2]
+
+    @property
+    def _smaller_formed(self) -> bool:
+        """Whether ΔW has fewer entries than a matrix between tokens, as in a convolution with many patches."""
+        return self._weights < self.u.shape[1] ** 2
+
+    def _blocks(self, numbers: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Factors of a few pairs at a time, where each pair takes that many numbers."""
+        size = max(1, BLOCK_NUMBERS // max(1, numbers))
+        return zip(torch.split(self.u, size), torch.split(self.p, size), strict=True)
 
     @staticmethod
     def _by_weights(u: Tensor, p: Tensor, E: Tensor) -> Tensor:
@@ -67,6 +82,9 @@ class Dual:
     def shift(self, rows: int) -> Shift:
         """What ΔW_k adds to the answer for sample k; in a batch of `rows`, those beyond the pairs are left alone."""
         u, p = (nn.functional.pad(part, (0, 0, 0, 0, 0, rows - len(part))) for part in (self.u, self.p))
+        if self._smaller_formed:
+            dW = u.mT @ p
+            return lambda x: x @ dW.mT
         return lambda x: (x @ p.mT) @ u
 
 

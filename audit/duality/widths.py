@@ -19,11 +19,12 @@ TOLERANCE = 1e-6  # of the place where the loss has doubled
 FARTHEST = 1e3  # multiples of ‖W‖ that are walked before the loss counts as never doubling
 MOST_STEPS = 60
 SAMPLES = 1000  # train samples, evenly spaced, that the widths are found on
+SAMPLES_OF_CONVOLUTIONS = 200  # most of the network lies behind a convolution, and is run at every step
 
 
-def spaced(count: int) -> Tensor:
-    """Evenly spaced positions in a split of `count` samples: all of them, or `SAMPLES`."""
-    return torch.linspace(0, count - 1, min(count, SAMPLES), dtype=torch.float64).round().long()
+def spaced(count: int, most: int = SAMPLES) -> Tensor:
+    """Evenly spaced positions in a split of `count` samples: all of them, or `most`."""
+    return torch.linspace(0, count - 1, min(count, most), dtype=torch.float64).round().long()
 
 
 def flatness_widths(lines: Lines, directions: Tensor, curvatures: list[float], weight_norm: float) -> list[Width]:

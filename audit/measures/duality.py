@@ -24,7 +24,7 @@ from audit.duality.limits import too_curved, too_many_patches
 from audit.duality.pairs import Pairs
 from audit.duality.tail import Lines
 from audit.duality.trace import hessian_trace
-from audit.duality.widths import flatness_widths, spaced
+from audit.duality.widths import SAMPLES, SAMPLES_OF_CONVOLUTIONS, flatness_widths, spaced
 from audit.hessian import DENSE_LIMIT
 from audit.layers import DenseLayer
 from audit.loss import SquaredError
@@ -152,7 +152,7 @@ class DualityFold:
         if not len(directions):
             return block
         train = self._audit.train
-        rows = spaced(len(train))
+        rows = spaced(len(train), SAMPLES if duals.layer.patches is None else SAMPLES_OF_CONVOLUTIONS)
         lines = Lines(duals.pairs.capture, duals.layer, train.x[rows], train.y[rows])
         curvatures = found.projections.values[: len(directions)].tolist()
         widths = flatness_widths(lines, directions, curvatures, float(duals.W.norm()))
