@@ -36,7 +36,7 @@ def write_report(report: Report, folder: Path, formats: Sequence[str]) -> Writte
         path = folder / f"report.{kind}"
         try:
             if kind == "pdf":
-                write_pdf(render_html(values), path)
+                write_pdf(render_html(values, paper=True), path)
             else:
                 path.write_text(pages[kind](), encoding="utf-8", newline="\n")
             files.append(path.name)

@@ -7,6 +7,10 @@ from typing import Any
 from audit.render.templates import environment
 
 
-def render_html(report: dict[str, Any]) -> str:
-    """The page of a report's JSON values; the same values give the same bytes."""
-    return environment(escaped=True).get_template("report.html.j2").render(report=report)
+def render_html(report: dict[str, Any], paper: bool = False) -> str:
+    """The page of a report's JSON values; the same values give the same bytes.
+
+    On `paper` nothing can be folded: definition cards become an appendix of short paragraphs, which also takes a PDF
+    half the time to lay out, and the tables that only a screen folds away are left out.
+    """
+    return environment(escaped=True).get_template("report.html.j2").render(report=report, paper=paper)

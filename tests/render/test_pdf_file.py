@@ -37,7 +37,7 @@ def drawn(tmp_path_factory):
     logging.getLogger().addHandler(handler)
     logging.getLogger("weasyprint").addHandler(handler)
     try:
-        write_pdf(render_html(reports.classification()), path)
+        write_pdf(render_html(reports.classification(), paper=True), path)
     finally:
         logging.getLogger().removeHandler(handler)
         logging.getLogger("weasyprint").removeHandler(handler)
@@ -51,14 +51,14 @@ def test_pdf_is_drawn_without_a_warning(drawn):
 
 
 def test_pdf_has_the_same_bytes_again(drawn, tmp_path):
-    write_pdf(render_html(reports.classification()), tmp_path / "again.pdf")
+    write_pdf(render_html(reports.classification(), paper=True), tmp_path / "again.pdf")
     assert (tmp_path / "again.pdf").read_bytes() == drawn[0].read_bytes()
 
 
 def test_pdf_has_pages_bookmarks_and_metadata():
     import weasyprint
 
-    document = weasyprint.HTML(string=render_html(reports.classification())).render()
+    document = weasyprint.HTML(string=render_html(reports.classification(), paper=True)).render()
     assert 10 <= len(document.pages) <= 30
     _, _, sections, _ = document.make_bookmark_tree()[0]
     titles = [label for label, *_ in sections]
