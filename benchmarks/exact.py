@@ -54,10 +54,11 @@ def log_determinant(case: Case, subsets: NDArray[np.int64]) -> Array:
 
 
 def input_map(case: Case) -> Array:
-    """MLS = mean ‖∂f/∂x‖₂ and the mean of ½ ln det(∂f/∂x ∂f/∂xᵀ)."""
+    """MLS = mean ‖∂f/∂x‖₂, and the mean of ½ ln det(∂f/∂x ∂f/∂xᵀ) over the samples where it has full rank."""
     network, x = _double(case)
     s = torch.stack([torch.linalg.svdvals(jacrev(network)(x_i[None])[0].flatten(1)) for x_i in x])
-    return np.array([float(s[:, 0].mean()), float(s.log().sum(1).mean())])
+    full = s[:, -1] > max(s.shape[1], x[0].numel()) * torch.finfo(case.x.dtype).eps * s[:, 0]
+    return np.array([float(s[:, 0].mean()), float(s[full].log().sum(1).mean())])
 
 
 def _double(case: Case) -> tuple[nn.Module, Tensor]:

@@ -1,7 +1,7 @@
 """What an audit takes besides the time of its measures: peak memory, and the seconds before anything is measured.
 
 Memory is measured in a child process, since a peak never goes down again:
-`python -m benchmarks.footprint CASE SAMPLES WEIGHTS BUDGET PRECISION` is that child.
+`python -m benchmarks.footprint CASE SAMPLES WEIGHTS BUDGET PRECISION THREADS` is that child.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def start_up() -> dict[str, dict[str, float]]:
 
 
 def _in_child(case: Case, n: int, weights: Path) -> dict[str, object]:
-    arguments = (case.name, str(n), str(weights), BUDGET, case.settings.precision)
+    arguments = (case.name, str(n), str(weights), BUDGET, case.settings.precision, str(torch.get_num_threads()))
     child = subprocess.run(
         [sys.executable, "-m", "benchmarks.footprint", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -66,13 +66,15 @@ def _command(arguments: tuple[str, ...]) -> dict[str, float]:
 
 
 def _peak() -> int:
-    """Bytes at the highest so far; macOS counts in bytes, Linux in kilobytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    """Bytes at the highest so far; not `ru_maxrss` on Linux, where a child starts with that of its parent."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return 1024 * next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS counts in bytes
 
 
-def _child(name: str, n: str, weights: str, budget: str, precision: str) -> None:
-    torch.set_num_threads(2)
+def _child(name: str, n: str, weights: str, budget: str, precision: str, threads: str) -> None:
+    torch.set_num_threads(int(threads))
     settings = Settings(memory=budget, precision=precision)
     standing = _peak()  # Python, torch and gen-audit, without model and data
     audit = make_case(name, settings, int(n), Path(weights)).audit()

@@ -97,7 +97,11 @@ def curvlinops_top(case: Case, chunk: int, form: str, k: int, tolerance: float) 
         values, _ = eigsh(linear, k, which="LA", tol=tolerance, v0=start)
         return np.sort(values)[::-1]
 
-    return lambda: np.concatenate([top(name) for name in dense_weights(network)])
+    def run() -> Array:
+        with _quiet():
+            return np.concatenate([top(name) for name in dense_weights(network)])
+
+    return run
 
 
 def vmap_log_determinant(case: Case, chunk: int, form: str) -> Run:
@@ -202,9 +206,10 @@ def _only(network: nn.Module, names: list[str]) -> list[nn.Parameter]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's remarks on how BackPACK hooks into it and how PyHessian keeps its graph, both on purpose."""
+    """Without torch's remarks on BackPACK's hooks, on the graph that PyHessian keeps, and on its own torch.jit."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
         yield
 
 
@@ -220,6 +225,5 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def _curvlinops() -> ModuleType:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # a dependency of it compiles with torch.jit at import
+    with _quiet():
         return importlib.import_module("curvlinops")

@@ -1,0 +1,122 @@
+"""The benchmark on tiny networks: peers and gen-audit give the exact numbers; no time is asserted."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from audit.settings import Settings
+from benchmarks import __main__ as bench
+from benchmarks import cases, clock, compare, footprint, suite, tasks
+from benchmarks.cases import Case, Recipe, make_case, perceptron
+
+
+def small_lenet() -> nn.Module:
+    return nn.Sequential(
+        *(nn.Conv2d(1, 2, 5), nn.ReLU(), nn.MaxPool2d(4), nn.Flatten()),
+        *(nn.Linear(72, 24), nn.ReLU(), nn.Linear(24, 10)),
+    )
+
+
+RECIPES = {
+    "dense": Recipe(lambda: perceptron(784, 30, 24, 10), 40, 1, (784,)),
+    "convolution": Recipe(small_lenet, 30, 1, (1, 28, 28)),
+}
+
+
+def tiny(name: str, monkeypatch) -> Case:
+    monkeypatch.setattr(cases, "RECIPES", RECIPES)
+    made = make_case(name, Settings(subsets=3, subset_size=8, bootstrap=50, directions=2, widths=1))
+    return replace(made, x_test=made.x_test[:40], y_test=made.y_test[:40])
+
+
+@pytest.fixture(params=RECIPES)
+def case(request, monkeypatch) -> Case:
+    return tiny(request.param, monkeypatch)
+
+
+@pytest.fixture
+def dense(monkeypatch) -> Case:
+    return tiny("dense", monkeypatch)
+
+
+@pytest.mark.parametrize("task", tasks.TASKS, ids=lambda task: task.key)
+def test_everybody_gives_the_exact_value(task, case):
+    missing = [peer.package for peer in task.peers if not compare.present(peer)]
+    errors = compare.check(task, case)
+    assert set(errors) == {"gen-audit"} | {peer.name for peer in task.peers if compare.present(peer)}
+    assert errors["gen-audit"] <= task.loose
+    if missing:
+        pytest.skip(f"{', '.join(missing)} not installed; the others agree")
+
+
+@pytest.mark.parametrize("task", tasks.TASKS, ids=lambda task: task.key)
+def test_a_wrong_value_is_never_timed(task, dense):
+    wrong = tasks.Peer("wrong", "torch", lambda _case, _chunk, _form: lambda: 1.1 * task.exact(_case))
+    with pytest.raises(compare.WrongValueError, match=r"wrong , .* away from the exact value"):
+        compare.check(tasks.Task(task.key, task.title, task.prepare, task.exact, (wrong,), task.loose), dense)
+
+
+def test_values_do_not_depend_on_how_many_samples_go_at_once(dense):
+    for task in tasks.TASKS:
+        for peer in filter(compare.present, task.peers):
+            if peer.chunked:
+                whole, parts = (peer.prepare(dense, chunk, peer.forms[0])() for chunk in (len(dense.x), 25))
+                assert compare.relative_error(parts, whole) <= peer.loose, peer.name
+
+
+def test_a_comparison_times_everybody(dense):
+    rows = compare.compare(tasks.TASKS[5], dense, rounds=3, patience=0.0)
+    assert [row["peer"] for row in rows] == ["torch.func vmap(jacrev)"]
+    assert all(len(row["ours_seconds"]) == len(row["peer_seconds"]) == 3 for row in rows)
+    assert rows[0]["ratio_least"] <= rows[0]["ratio"] <= rows[0]["ratio_most"]
+
+
+def test_the_floor_is_the_capture_pass_without_its_records(case):
+    first = [float(record.layers[case.audit().layers[0].name].J[0, 0].flatten()[0]) for record in case.audit().train]
+    floor = tasks.FLOOR.prepare(case, len(case.x), "side by side")()
+    again = tasks.FLOOR.prepare(case, len(case.x), "one by one")()
+    assert len(first) == len(floor) == len(again) == 1
+    assert floor[0] == pytest.approx(first[0], rel=1e-9)
+    assert np.isfinite(again).all()
+
+
+def test_the_suite_is_timed_stage_by_stage(dense):
+    found = suite.time_suite(dense, rounds=1, patience=0.0)
+    assert {"capture", "measure flatness", "measure fisher"} <= set(found["stages"])
+    assert found["suite"]["median"] > 0 and found["checks"]["median"] > 0
+
+
+def test_a_hundred_labels_are_given_by_ink():
+    images = np.zeros((200, 2, 2), np.uint8)
+    images[:, 0, 0] = np.arange(200)
+    labels = cases._by_ink(images, np.repeat(np.arange(10), 20))
+    assert np.array_equal(np.bincount(labels), np.full(100, 2)) and labels[0] == labels[1] == 0 and labels[-1] == 99
+
+
+def test_rounds_end_when_patience_does():
+    times = clock.in_turn({"a": lambda: lambda: np.zeros(1)}, rounds=9, patience=0.0)
+    assert len(times["a"]) == clock.LEAST_ROUNDS
+
+
+def test_results_are_printed_and_written(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(footprint, "START_UP", {"nothing": ("-c", "")})
+    output = tmp_path / "new" / "results.json"
+    monkeypatch.setattr(sys, "argv", ["bench", "--only", "start-up", "--threads", "1", "-o", str(output)])
+    bench.main()
+    written = json.loads(output.read_text(encoding="utf-8"))
+    assert written["start_up"]["nothing"]["wall"] > 0 and written["machine"]["packages"]["torch"] == torch.__version__
+    assert "nothing" in capsys.readouterr().out
+
+
+def test_peak_memory_is_taken_in_a_child(monkeypatch, tmp_path):
+    monkeypatch.setattr(footprint, "SIZES", (20,))
+    torch.save(cases.RECIPES["784-30-30-10"].network().state_dict(), tmp_path / "weights.pt")
+    (row,) = footprint.peak_memory(make_case("784-30-30-10", Settings(), 20, tmp_path / "weights.pt"))
+    assert row["samples"] == 20 and 0 < row["suite_mb"] <= row["checks_mb"] and row["imports_mb"] > 50
