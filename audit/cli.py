@@ -29,9 +29,9 @@ app = typer.Typer(
 FORMATS = ("html", "pdf", "json", "md")
 
 ModelPath = Annotated[
-    Path, typer.Argument(help="ONNX, .pt2, TorchScript, state_dict (.pt, .pth) or .safetensors file.")
+    Path, typer.Argument(metavar="MODEL", help="ONNX, .pt2, TorchScript, state_dict (.pt, .pth) or .safetensors file.")
 ]
-DataPath = Annotated[Path, typer.Argument(help="Folder with a train and a test split.")]
+DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="Folder with a train and a test split.")]
 ConfigPath = Annotated[Path | None, typer.Option(help=f"Settings file (default: {CONFIG_NAME} in the data folder).")]
 Output = Annotated[Path, typer.Option("-o", "--out", help="Folder to write the report into.")]
 Formats = Annotated[str, typer.Option("-f", "--format", help=f"Which files to write, of {','.join(FORMATS)}.")]

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import torch
 
+from audit.errors import ModelError
 from audit.example import example_input
 from audit.layers import Layers, find_layers
 from audit.model import load_model
 from audit.model.base import Model
+from audit.model.common import first_line
 from audit.model.trace import trace
 from audit.settings import Settings
 
@@ -21,4 +23,11 @@ def list_layers(model_path: Path, settings: Settings) -> tuple[Model, Layers]:
     example = example_input(model)
     model = trace(model, example, settings=settings)
     precise = replace(model, network=model.network.to(torch.float64))
-    return model, find_layers(precise, example.double() if example.is_floating_point() else example, settings.conv)
+    example = example.double() if example.is_floating_point() else example
+    try:
+        return model, find_layers(precise, example, settings.conv)
+    except (RuntimeError, IndexError, ValueError) as error:
+        raise ModelError(
+            f"{model_path}: does not run on an input of the shape it declares, {list(example.shape[1:])} "
+            f"({first_line(error)}); export the model again."
+        ) from error

@@ -49,11 +49,6 @@ class Audit:
         """Whether the audit runs in float64."""
         return next(self.network.parameters()).dtype == torch.float64
 
-    def ready(self, x: Tensor) -> Tensor:
-        """Inputs in the network's precision, on its device."""
-        weight = next(self.network.parameters())
-        return x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype)
-
     def weight(self, layer: DenseLayer) -> Tensor:
         """W [out, in] of a layer, float64."""
         return layer.weight(self.network).double()

@@ -27,6 +27,7 @@ from twins import (
     audited,
     data_of,
     differences,
+    example_of,
     independent,
     silent,
     splits,
@@ -36,10 +37,6 @@ from twins import (
     write_script,
     write_state,
 )
-
-
-def example(name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.from_numpy(data_of(name).x_train[:4]).to(dtype)
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +52,14 @@ def wine(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def plain(folder: Path, wine: Path) -> Report:
     """The report on the ReLU network by the older exporter, any batch, float32."""
-    return audited(write_onnx(trained("relu"), example("relu"), folder / "plain.onnx", opset=13), wine)
+    return audited(write_onnx(trained("relu"), example_of("relu"), folder / "plain.onnx", opset=13), wine)
 
 
 def test_a_fixed_batch_changes_no_number(folder: Path, wine: Path, plain: Report) -> None:
     """110 train and 60 test samples are no multiple of 4: the last batch is filled up, and the filling not counted."""
-    fixed = audited(write_onnx(trained("relu"), example("relu"), folder / "fixed.onnx", opset=13, dynamic=False), wine)
+    fixed = audited(
+        write_onnx(trained("relu"), example_of("relu"), folder / "fixed.onnx", opset=13, dynamic=False), wine
+    )
     assert differences(plain, fixed) == []
     assert any("fixes the batch size at 4" in note for note in fixed["model"]["notes"])
 
@@ -78,7 +77,7 @@ class FixedBatch(nn.Module):
 
 
 def test_a_batch_that_cannot_be_freed_changes_no_number(folder: Path, wine: Path, plain: Report) -> None:
-    fixed = audited(write_pt2(FixedBatch().eval(), example("relu"), folder / "stiff.pt2", dynamic=False), wine)
+    fixed = audited(write_pt2(FixedBatch().eval(), example_of("relu"), folder / "stiff.pt2", dynamic=False), wine)
     assert fixed["model"]["input"]["batch"] == 4
     assert differences(plain["gap"], fixed["gap"]) == []
     for own, layer in zip(plain["layers"], fixed["layers"], strict=True):
@@ -99,7 +98,7 @@ PRECISE: dict[str, tuple[Writer, str]] = {
 def test_the_precision_of_the_weights(form: str, dtype: torch.dtype, folder: Path, wine: Path) -> None:
     """Half precision is for storage: the audit computes in float64 with the rounded weights."""
     network = copy.deepcopy(trained("relu")).to(dtype)
-    x, path = example("relu", dtype), folder / f"{form}-{dtype}"
+    x, path = example_of("relu", dtype), folder / f"{form}-{dtype}"
     write, ending = PRECISE[form]
     arch = {"arch": f"{ARCHITECTURES}:relu"} if form == "state_dict" else {}
     report = audited(write(network, x, path.with_suffix(ending)), wine, **arch)
@@ -120,9 +119,9 @@ def test_the_scores_beneath_a_final_layer_are_audited(head: str, form: str, tmp_
     name, build = HEADS[head]
     ended = nn.Sequential(*copy.deepcopy(trained(name)), build()).eval()
     writers = {
-        "onnx-13": lambda: write_onnx(ended, example(name), tmp_path / "m.onnx", opset=13),
-        "pt2": lambda: write_pt2(ended, example(name), tmp_path / "m.pt2"),
-        "torchscript": lambda: write_script(ended, example(name), tmp_path / "m.pt"),
+        "onnx-13": lambda: write_onnx(ended, example_of(name), tmp_path / "m.onnx", opset=13),
+        "pt2": lambda: write_pt2(ended, example_of(name), tmp_path / "m.pt2"),
+        "torchscript": lambda: write_script(ended, example_of(name), tmp_path / "m.pt"),
     }
     report = audited(writers[form](), data_of(name).save(tmp_path / "data"))
     truth = independent(name)

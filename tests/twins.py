@@ -83,6 +83,11 @@ def data_of(name: str) -> Splits:
     return splits(DATA.get(name, "wine"))
 
 
+def example_of(name: str, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The batch of four that exporters run a network on."""
+    return torch.from_numpy(data_of(name).x_train[:4]).to(dtype)
+
+
 def task_of(name: str) -> str:
     return TASKS.get(name, "classification")
 
@@ -179,8 +184,7 @@ def audited(model: Path, data: Path, **settings: Any) -> Report:
 def audited_as(form: str, name: str, folder: Path, **settings: Any) -> Report:
     """Writes a trained network in one format and audits it."""
     file, write = FORMATS[form]
-    example = torch.from_numpy(data_of(name).x_train[:4])
-    path = write(trained(name), example, folder / file)
+    path = write(trained(name), example_of(name), folder / file)
     arch = {"arch": f"{ARCHITECTURES}:{name}"} if form in ("state_dict", "safetensors") else {}
     return audited(path, data_of(name).save(folder / "data"), **arch, **settings)
 

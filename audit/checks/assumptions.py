@@ -24,8 +24,8 @@ def _assumption(id: str, title: str, holds: bool, value: float, limit: float, wo
         kind="assumption",
         title=title,
         status="passed" if holds else "failed",
-        value=value,
-        tolerance=limit,
+        value=float(value),
+        tolerance=float(limit),
         explanation=words,
         affects=affects,
     )
