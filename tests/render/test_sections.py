@@ -69,6 +69,13 @@ def test_identity_is_called_an_identity():
     assert "This gap over pairs need not equal the loss gap of 0.389" in words
 
 
+def test_approximate_layer_is_marked():
+    report = reports.classification()
+    report["layers"][0]["duality"] |= {"approximate": True, "approximation": "The dual weights are a fit."}
+    words = text(report)
+    assert words.count("Approximate: The dual weights are a fit.") == 1
+
+
 def test_missing_border_is_told_not_hidden():
     report = reports.regression()
     assert "no clear border" in text(report)
