@@ -201,6 +201,19 @@ def test_all_checks_hold_with_convolutions(make_audit: AuditMaker, name: str) ->
     assert not [check.id for check in checks if check.kind == "check" and check.status == "failed"]
 
 
+def test_single_precision_finds_the_same_but_for_rounding(make_audit: AuditMaker) -> None:
+    network, x, y = made("lenet")
+    precise, rough = (suite(audit_of(make_audit, network, x, y, precision=kind)) for kind in ("float64", "float32"))
+    for path in ("0", "3"):
+        for key, names in {"flatness": ("trace", "kappa", "rho"), "sensitivity": ("mls", "sharpness")}.items():
+            exact, found = (results.measurements[key].layers[path] for results in (precise, rough))
+            for name in names:
+                assert getattr(found, name) == pytest.approx(getattr(exact, name), rel=1e-4)
+        exact, found = (results.measurements["duality"].layers[path] for results in (precise, rough))
+        assert (found.approximate, found.skipped) == (exact.approximate, None)
+        assert found.mean_residual == pytest.approx(exact.mean_residual, rel=1e-4, abs=1e-9)
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("space", ["input", "features"])
 def test_asking_for_convolutions_changes_no_other_number(make_audit: AuditMaker, name: str, space: str) -> None:

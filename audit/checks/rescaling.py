@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from audit.blocks.checks import Check, skipped, worst
 from audit.blocks.flatness import LayerFlatness
 from audit.checks.few import few_samples
-from audit.layers import DenseLayer
+from audit.layers import DenseLayer, dense_only
 from audit.measure import Audit
 from audit.measures.flatness import Flatness
 
@@ -44,7 +44,7 @@ def check_rescaling(audit: Audit) -> list[Check]:
     ):
         network = _rescaled_somewhere(few, spread)
         if network is None:
-            why = NO_PAIR if len(few.layers) > 1 else ONE_LAYER
+            why = NO_PAIR if len(dense_only(few.layers)) > 1 else ONE_LAYER
             checks.append(skipped(id, title, why, ["flatness"]))
             continue
         before = before or _flatness(few)
@@ -58,7 +58,7 @@ def _rescaled_somewhere(few: Audit, spread: bool) -> nn.Module | None:
     """A copy, rescaled between the first two neighbouring layers that allow it; None where no two do."""
     f = _answers(few, few.network)
     generator = torch.Generator().manual_seed(few.settings.seed)
-    for first, second in pairwise(few.layers):
+    for first, second in pairwise(dense_only(few.layers)):
         if first.out_features != second.in_features or first.calls + second.calls > 2:
             continue
         draws = torch.rand(first.out_features if spread else 1, generator=generator, dtype=torch.float64)
