@@ -134,8 +134,9 @@ def _agrees(found: Model, network: nn.Module, output: str, x: Tensor) -> bool:
     fed = more.to(float_type(found.network)) if more.is_floating_point() else more  # half precision is read as float32
     coarse = 20 if x.dtype in (torch.float16, torch.bfloat16) else 1
     with torch.no_grad(), quiet():
-        ours, theirs = HEADS[found.head](found.network(fed)), named_outputs(network(more))[output].to(fed.dtype)
-    return ours.shape == theirs.shape and torch.allclose(ours, theirs, rtol=coarse * 1e-3, atol=coarse * 1e-4)
+        ours, theirs = HEADS[found.head](found.network(fed)), named_outputs(network(more))[output]
+    same = {"rtol": coarse * 1e-3, "atol": coarse * 1e-4}
+    return ours.shape == theirs.shape and torch.allclose(ours, theirs.to(ours.dtype), **same)
 
 
 def _pickable(network: nn.Module, output: str) -> Callable[[Tensor], Tensor]:
