@@ -6,11 +6,14 @@ of every parameter for every sample and signal. None forms more than it returns,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from audit.patches import Patches
+from audit.watch import CONVOLUTIONS
 
 Form = Callable[[nn.Module, Tensor, Tensor], dict[str, Tensor]]
 """module, x [n, …], g [n, K, …] → for each parameter's name its gradients [n, K, *shape]."""
@@ -18,9 +21,8 @@ Form = Callable[[nn.Module, Tensor, Tensor], dict[str, Tensor]]
 
 def form_of(module: nn.Module) -> Form | None:
     """The closed form of a layer's kind; None where there is none."""
-    if isinstance(module, (nn.Conv1d, nn.Conv2d)):
-        plain = module.padding_mode == "zeros" and not isinstance(module.padding, str)
-        return _convolution if plain else None
+    if isinstance(module, CONVOLUTIONS):
+        return _convolution if module.padding_mode == "zeros" else None
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         return _batch_norm if module.track_running_stats and not module.training else None
     kinds: tuple[tuple[type[nn.Module], Form], ...] = (
@@ -34,24 +36,15 @@ def form_of(module: nn.Module) -> Form | None:
 
 def _convolution(module: nn.Module, x: Tensor, g: Tensor) -> dict[str, Tensor]:
     """∇_W = Σ_p g_p u_pᵀ over the positions p, u_p the patch that the kernel saw there."""
-    assert isinstance(module, (nn.Conv1d, nn.Conv2d))
+    assert isinstance(module, CONVOLUTIONS)
     n, K, out = g.shape[:3]
     G = module.groups
     g = g.flatten(3)  # [n, K, out, P]
-    U = torch.unflatten(_patches(module, x), 1, (G, -1))  # [n, G, in/G·k, P]
+    patches = Patches.of(module, tuple(x.shape[2:])).cut(x)  # [n, P, in·k]
+    U = torch.unflatten(patches.mT, 1, (G, -1))  # [n, G, in/G·k, P]
     by_group = torch.unflatten(g, 2, (G, out // G)).transpose(1, 2).flatten(2, 3)  # [n, G, K·out/G, P]
     weight = torch.unflatten(by_group @ U.mT, 2, (K, out // G)).transpose(1, 2)
     return _named(module, weight.reshape(n, K, *module.weight.shape), g.sum(3))
-
-
-def _patches(module: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:
-    """The patches that the kernel sees [n, in·k, P]; a one-dimensional map is a picture of height 1."""
-    sizes: list[Sequence[int]] = [module.kernel_size, module.dilation, module.padding, module.stride]  # type: ignore[list-item]
-    if isinstance(module, nn.Conv1d):
-        x = x[:, :, None]
-        sizes = [(flat, *size) for flat, size in zip((1, 1, 0, 1), sizes, strict=True)]
-    kernel, dilation, padding, stride = (tuple(size) for size in sizes)
-    return F.unfold(x, kernel, dilation=dilation, padding=padding, stride=stride)
 
 
 def _batch_norm(module: nn.Module, x: Tensor, g: Tensor) -> dict[str, Tensor]:
