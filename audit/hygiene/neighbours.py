@@ -82,9 +82,19 @@ def look_around(space: Space, points: Tensor, voters: Electorate, own: Tensor | 
     The votes still hold the point's own ballot then: whoever asks takes it out.
     """
     search = _Search(space, voters)
-    blocks = _blocks(len(points), len(voters.rows))
-    parts = [search.look(points[part], None if own is None else own[part]) for part in blocks]
-    return Neighbourhood(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    found = _unfilled(len(points), voters, int(own is not None))
+    for part in _blocks(len(points), len(voters.rows)):
+        pieces = search.look(points[part], None if own is None else own[part])
+        for whole, piece in zip((found.votes, found.voters, found.nearest, found.distance), pieces, strict=True):
+            whole[part] = piece
+    return found
+
+
+def _unfilled(q: int, voters: Electorate, itself: int) -> Neighbourhood:
+    """Room for the answers, taken before the blocks: small answers kept between large blocks would split the heap."""
+    k = min(NEIGHBOURS + itself, len(voters.rows)) - itself
+    empty = voters.ballots.new_empty
+    return Neighbourhood(empty(q, voters.ballots.shape[1]), empty(q), empty(q, k, dtype=voters.rows.dtype), empty(q, k))
 
 
 class _Search:
