@@ -155,10 +155,12 @@ class GradientSource:
 
     def _gradients(self, record: Record, rows: Tensor, positions: NDArray[np.int64] | None = None) -> _Gradients:
         """The gradients of the samples `rows` of a record, in factors or formed."""
-        g = self._cotangent(record)[rows]
+        cotangent = self._cotangent(record)
+        g, own = cotangent[rows], cotangent is record.gradient  # of the loss itself, the record holds δ = Jᵀ ∂l/∂f
         dense, formed = {}, {}
         for name, layer in record.layers.items():
-            x, delta = layer.x[rows].double(), torch.einsum("ncto,nc->nto", layer.J[rows].double(), g)
+            x = layer.x[rows].double()
+            delta = layer.delta[rows] if own else torch.einsum("ncto,nc->nto", layer.J[rows].double(), g)
             if name in self._summed:
                 formed[name] = summed_gradients(x, delta, *self._owned[name])
             else:

@@ -19,7 +19,7 @@ from audit.card import Card
 from audit.cards.fisher import CARDS
 from audit.fields import Interval
 from audit.gradient_gram import GradientSource, LogDeterminants, largest_eigenvalues, log_determinants
-from audit.loss import Loss, SquaredError
+from audit.loss import CrossEntropy, Loss, SquaredError
 from audit.measure import Audit, Fold, Measurement
 from audit.record import Record
 from audit.resample import Resampled, interval, resampled_means
@@ -61,6 +61,21 @@ def normalized_gradient(loss: Loss, f: Tensor, y: Tensor) -> Tensor:
     return pulled
 
 
+def squared_slope(loss: Loss, f: Tensor, K: Tensor) -> Tensor:
+    """‖∂softmax/∂input‖₂² = ‖Λ K‖₂² = λ_max(Λ K Kᵀ Λ) of each sample [n], K [n, C, r] the Jacobian of the scores.
+
+    The rows of K are taken relative to that of the largest score, which Λ does not see: so no difference loses digits,
+    and what is left is small matrices [n, C, C].
+    """
+    if K.shape[1] > K.shape[2]:
+        return largest_singular_value(loss.curvature_times(f, K)).square()
+    if isinstance(loss, CrossEntropy):
+        K = K - K.gather(1, f.argmax(1)[:, None, None].expand(-1, 1, K.shape[2]))
+    half = loss.curvature_times(f, K @ K.mT)
+    largest: Tensor = torch.linalg.eigvalsh(loss.curvature_times(f, half.mT))[:, -1]
+    return largest.clamp(min=0)
+
+
 class _NoFisher:
     """The answer for regression."""
 
@@ -96,8 +111,7 @@ class _FisherFold:
     def see(self, record: Record) -> None:
         """Takes the robustness of every sample, and the gradients of the drawn ones."""
         if record.input_factor is not None:
-            probabilities = record.loss_function.curvature_times(record.f, record.input_factor())  # ∂softmax/∂input
-            self.robustness.append(largest_singular_value(probabilities).square())
+            self.robustness.append(squared_slope(record.loss_function, record.f, record.input_factor()))
         self.source.see(record)
 
     def finish(self) -> Measurement:

@@ -16,8 +16,9 @@ from zoo import ZOO, Tied, build
 
 from audit.blocks.fisher import NetworkFisher
 from audit.gradient_gram import largest_eigenvalues, log_determinants
+from audit.loss import BinaryCrossEntropy, CrossEntropy
 from audit.measure import Audit, Measurement, Records
-from audit.measures.fisher import Fisher, draw_subsets
+from audit.measures.fisher import Fisher, draw_subsets, squared_slope
 
 NAIVE = 1e-8
 CLASSIFIERS = [name for name, case in ZOO.items() if case.task != "regression"]
@@ -173,7 +174,25 @@ def test_gram_determinants_and_eigenvalues(seed: int, size: int, spread: float) 
     assert (found.angles <= 1e-12).all()  # Hadamard: orthogonal gradients have the largest determinant
     expected = torch.tensor([reference.log_determinant(g) for g in G], dtype=torch.float64)
     assert torch.allclose(found.norms + found.angles, expected, rtol=1e-9, atol=1e-9)
-    assert torch.allclose(largest_eigenvalues(K), torch.linalg.eigvalsh(K)[:, -1], rtol=1e-9)
+    assert torch.allclose(largest_eigenvalues(K), torch.linalg.svdvals(G)[:, 0].square(), rtol=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    C=st.integers(1, 7),
+    r=st.integers(1, 9),
+    confident=st.floats(0, 60),
+    common=st.floats(0, 1e3),
+)
+def test_robustness_is_the_slope_of_the_probabilities(seed: int, C: int, r: int, confident: float, common: float):
+    rng = torch.Generator().manual_seed(seed)
+    f = confident * torch.randn(3, C, generator=rng, dtype=torch.float64)
+    K = torch.randn(3, C, r, generator=rng, dtype=torch.float64)
+    K = K + common * torch.randn(3, 1, r, generator=rng, dtype=torch.float64)  # the softmax does not see it
+    loss = CrossEntropy() if C > 1 else BinaryCrossEntropy()
+    slopes = torch.linalg.svdvals(loss.curvature_times(f, K))[:, 0].square()
+    assert torch.allclose(squared_slope(loss, f, K), slopes, rtol=1e-11, atol=0)
 
 
 def test_subsets_are_distinct_seeded_and_all_there_is_when_that_is_little() -> None:
