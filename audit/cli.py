@@ -109,7 +109,7 @@ def report(
 @app.command()
 @with_settings("arch", "trust_pickle", "output", "input", "conv")
 def layers(model: ModelPath, as_json: AsJson = False, **flags: Any) -> None:
-    """List every layer of MODEL: measured as dense, or passed by and why. Needs no data."""
+    """List the layers of MODEL: measured, or passed by and why."""
     from audit.listing import list_layers
     from audit.terminal import print_layers
 
@@ -132,7 +132,7 @@ def render(
     out: Output = Path("gen-audit-report"),
     formats: Formats = "html",
 ) -> None:
-    """Draw the pages of an existing report.json again; needs neither the model nor torch."""
+    """Draw the pages of a report.json again, without the model."""
     from audit.output import staged
     from audit.render import write_report
     from audit.report import Report
@@ -159,7 +159,7 @@ def explain(
     everything: Annotated[bool, typer.Option("--all", help="Every definition card, in the report's order.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a number of the report is: meaning, formula, source, and what it can and cannot tell."""
+    """Print what a number of the report is and can tell."""
     import json
     from dataclasses import asdict
 
