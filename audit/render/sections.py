@@ -83,6 +83,36 @@ def split_sentence(layer: dict[str, Any]) -> str:
     return f"{what}. {_border(sharp)}"
 
 
+def split_summary(report: dict[str, Any], most: int = 6) -> str:
+    """The split of the first layers in one line, for a comment."""
+    carriers, layers = report["network"]["duality"], decomposed(report)
+    if carriers is None:
+        return "not part of this audit."
+    if carriers["gap"] is None or not layers:
+        return "no layer's part could be found; report.json says why."
+    parts = []
+    for name, block in ((layer["name"], layer["duality"]) for layer in layers[:most]):
+        sharp, flat = block["sharp"], block["flat"]
+        sizes = (sharp["contribution"], flat["contribution"])
+        one, other = map(number, sizes) if sharp["share"] is None else map(share, (sharp["share"], flat["share"]))
+        border = "" if sharp["elbow"] else ", no clear border"
+        parts.append(f"{name} {one} sharp, {other} flat{border}")
+    rest = [f"{number(len(layers) - most)} more layers in report.json"] if len(layers) > most else []
+    return f"{'; '.join(parts + rest)}."
+
+
+def checks_summary(report: dict[str, Any], kind: str) -> str:
+    """How many checks, or assumptions, failed, and which, in one line."""
+    own = [check for check in report["checks"] if check["kind"] == kind]
+    broken = [check["title"] for check in own if check["status"] == "failed"]
+    if not own:
+        return "not part of this audit."
+    if not broken:
+        return f"none of {number(len(own))} failed." if kind == "check" else f"none of {number(len(own))} found broken."
+    verdict = "failed" if kind == "check" else "not met"
+    return f"{number(len(broken))} of {number(len(own))} {verdict}: {'; '.join(broken)}."
+
+
 def _border(sharp: dict[str, Any]) -> str:
     if sharp["elbow"]:
         drop = "to zero" if sharp["ratio"] is None else f"by a factor of {number(sharp['ratio'])}"

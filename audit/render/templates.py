@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from audit.cards import ALL_CARDS
-from audit.render import numbers, scale, sections, words
+from audit.render import hygiene, numbers, scale, sections, words
 
 PACKAGED = Path(__file__).parents[1] / "templates"  # in an installed wheel
 CHECKOUT = Path(__file__).parents[2] / "templates"  # in a checkout, also when installed as editable
@@ -29,7 +29,7 @@ def environment(escaped: bool) -> Environment:
         keep_trailing_newline=True,
     )
     env.filters.update({function.__name__: function for function in FILTERS})
-    env.globals.update(words=words, title=words.title, gap_sentences=words.gap_sentences)
+    env.globals.update(words=words, hygiene=hygiene, title=words.title, gap_sentences=words.gap_sentences)
     env.globals.update(
         sections=sections, cards=ALL_CARDS, axis=scale.axis, thinned=scale.thinned, running=scale.running
     )
