@@ -12,7 +12,8 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_the_help_in_the_readme_is_the_help() -> None:
-    quoted = re.search(r"<!-- help: begin -->\n```\n(.*?)```\n<!-- help: end -->", (ROOT / "README.md").read_text(), re.S)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    quoted = re.search(r"<!-- help: begin -->\n```\n(.*?)```\n<!-- help: end -->", readme, re.S)
     code = "import sys; sys.argv = ['gen-audit', '--help']; from audit.cli import main; main()"
     environ = {**os.environ, "COLUMNS": "80", "PYTHONPATH": str(ROOT)}
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=True)
