@@ -23,10 +23,9 @@ def counted(count: int, total: int, things: str, what: str) -> str:
     """How many of all things are something.
 
     >>> counted(0, 1000, "test samples", "also in train"), counted(1, 50, "rows", "odd"), counted(5, 50, "rows", "odd")
-    ('None of the 1,000 test samples is also in train', '1 of the 50 rows is odd', '5 of the 50 rows are odd')
+    ('0 of the 1,000 test samples are also in train', '1 of the 50 rows is odd', '5 of the 50 rows are odd')
     """
-    many = "None" if not count else number(count)
-    return f"{many} of the {number(total)} {things} {'is' if count < 2 else 'are'} {what}"
+    return f"{number(count)} of the {number(total)} {things} {'is' if count == 1 else 'are'} {what}"
 
 
 def copies_sentences(report: dict[str, Any]) -> list[str]:
@@ -66,7 +65,7 @@ def _near_sentence(block: dict[str, Any]) -> str:
 
 
 def _repeat(count: int) -> str:
-    return f"{number(count) if count else 'no'} {'sample repeats' if count == 1 else 'samples repeat'} an earlier one"
+    return f"{number(count) if count else 'no'} {'sample repeats' if count < 2 else 'samples repeat'} an earlier one"
 
 
 def conflicts_sentence(report: dict[str, Any]) -> str:

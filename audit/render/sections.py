@@ -96,7 +96,7 @@ def split_summary(report: dict[str, Any], most: int = 6) -> str:
         sizes = (sharp["contribution"], flat["contribution"])
         one, other = map(number, sizes) if sharp["share"] is None else map(share, (sharp["share"], flat["share"]))
         border = "" if sharp["elbow"] else ", no clear border"
-        parts.append(f"{name} {one} sharp, {other} flat{border}")
+        parts.append(f"{name}: {one} sharp, {other} flat{border}")
     rest = [f"{number(len(layers) - most)} more layers in report.json"] if len(layers) > most else []
     return f"{'; '.join(parts + rest)}."
 

@@ -1,7 +1,8 @@
 """Example reports, as audits wrote them, and variants of them.
 
 The bundled healthy sample, and a tanh network on scikit-learn's diabetes data. Long lists were cut: directions beyond
-the twentieth of a layer are in its remainder. A layer that was passed by is added to the first.
+the twentieth of a layer are in its remainder. A layer that was passed by is added to the first, whose data hygiene is
+that of the bundled sample with wrong labels: there is more to show.
 """
 
 from __future__ import annotations

@@ -151,9 +151,11 @@ def test_hostile_names_are_shown_not_run():
     report["settings"]["label"] = hostile
     report["layers"][1]["duality"] |= {"sharp": None, "skipped": hostile}
     report["network"]["duality"]["samples"][0]["label"] = report["network"]["duality"]["classes"][0]["name"] = hostile
+    report["hygiene"]["suspected_mislabels"]["suspects"][0] |= {"label": hostile, "neighbours_label": hostile}
+    report["hygiene"]["class_balance"] |= {"missing_in_test": [hostile]}
     report["checks"][0] |= {"title": hostile, "explanation": hostile, "status": "failed"}
     html = render_html(report)
     page = Page(html)
     assert "script" not in {tag for tag, _ in page.elements}
     assert "<script" not in html.lower()
-    assert page.text.count(hostile) >= 18  # twice or more for each of the places above
+    assert page.text.count(hostile) >= 21  # twice or more for each of the places above

@@ -70,6 +70,7 @@ def test_pdf_has_pages_bookmarks_and_metadata():
         "Flatness",
         "Fisher information",
         "Sensitivity and volume",
+        "Data hygiene",
         "Self-checks and assumptions",
         "Layers: what was measured, and what was not",
         "What was audited",

@@ -143,6 +143,20 @@ def test_measure_that_was_left_out_is_said_to_be(key):
     assert f"{SECTIONS[key]}: not part of this audit" in words
 
 
+def test_gradients_that_do_not_vary_are_not_drawn():
+    """As where every test sample is in train: all steepness is zero, and a log scale has nothing to show."""
+    report = reports.classification()
+    for layer in report["layers"]:
+        block = layer["duality"]
+        zero = [0.0] * len(block["sigma_g"])
+        block |= {"sigma_g": zero, "contribution": zero, "share_skipped": "the directions' sum is not positive"}
+        note = "the effective gradients do not vary: there are no sharp directions"
+        block["sharp"] |= {"count": 0, "contribution": 0.0, "share": None, "elbow": False, "ratio": None, "note": note}
+        block["flat"] |= {"contribution": 0.0, "share": None}
+    assert text(report).count("The effective gradients do not vary: there are no sharp directions.") == 3
+    stay_within_their_frame(report)
+
+
 def test_exceeded_bound_must_not_be_quoted():
     words = text(reports.classification())
     assert "The measured test loss of 0.391 is above it: the theorem's assumptions do not hold here" in words
