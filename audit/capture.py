@@ -24,7 +24,7 @@ from audit.record import LayerRecord, Record
 from audit.residual import Calls as _Calls
 from audit.residual import Residuals, find_residuals
 from audit.singular import narrow_factor
-from audit.watch import CONVOLUTIONS, hooked, scores
+from audit.watch import has_convolutions, hooked, scores
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Capture:
     loss: Loss
     chunk: int  # samples at once
     fixed_batch: int | None = None  # a batch size the network insists on
+    side_by_side: bool = True  # whether the backward passes of all scores may run at once: quicker, but takes memory
 
     def forward(self, x: Tensor, y: Tensor) -> Iterator[Record]:
         """Scores, losses and layer inputs, without any backward pass."""
@@ -109,7 +110,7 @@ class Capture:
         Side by side where that is quicker and possible; convolutions run faster, and a few operators run only, one
         score after the other.
         """
-        if not any(isinstance(module, CONVOLUTIONS) for module in self.network.modules()):
+        if self.side_by_side and not has_convolutions(self.network):
             units = torch.eye(f.shape[1], dtype=f.dtype, device=f.device)[:, None, :].expand(-1, *f.shape)
             with suppress(RuntimeError), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an operator without a batching rule is slow here, not wrong

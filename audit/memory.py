@@ -35,11 +35,13 @@ def _machine_bytes() -> int:
 
 
 @torch.no_grad()
-def bytes_per_sample(network: nn.Module, example: Tensor, layers: tuple[DenseLayer, ...], outputs: int) -> int:
+def bytes_per_sample(
+    network: nn.Module, example: Tensor, layers: tuple[DenseLayer, ...], outputs: int, side_by_side: bool = True
+) -> int:
     """Upper estimate of what one sample needs in a forward and `outputs` backward passes.
 
-    Activations once, their gradients once per output (backwards may run side by side), and for each dense layer its
-    input, its answer and its Jacobian.
+    Activations once, their gradients once, or once per output where the backward passes run side by side, and for each
+    dense layer its input, its answer and its Jacobian.
     """
     counted: list[int] = [example.numel()]
     handles = [
@@ -55,7 +57,7 @@ def bytes_per_sample(network: nn.Module, example: Tensor, layers: tuple[DenseLay
     activations = sum(counted) / len(example)
     dense = sum(_layer_numbers(layer, outputs) for layer in layers)
     size = torch.finfo(next(network.parameters()).dtype).bits // 8
-    return int(OVERHEAD * size * (activations * (1 + outputs) + dense))
+    return int(OVERHEAD * size * (activations * (1 + (outputs if side_by_side else 1)) + dense))
 
 
 def _layer_numbers(layer: DenseLayer, outputs: int) -> int:
@@ -77,7 +79,7 @@ def without_what_does_not_fit(network: nn.Module, example: Tensor, layers: Layer
     kept, passed = list(layers.dense), list(layers.passed_by)
     convolutions = [layer for layer in kept if layer.patches is not None]
     for largest in sorted(convolutions, key=lambda layer: _layer_numbers(layer, outputs), reverse=True):
-        needed = len(example) * bytes_per_sample(network, example, tuple(kept), outputs)
+        needed = len(example) * bytes_per_sample(network, example, tuple(kept), outputs, side_by_side=False)
         if needed <= room or len(kept) == 1:
             break
         kept.remove(largest)

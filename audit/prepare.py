@@ -20,9 +20,10 @@ from audit.outcome import Outcome
 from audit.records import Records
 from audit.settings import Settings
 from audit.spectra import Spectra
-from audit.watch import scores
+from audit.watch import has_convolutions, scores
 
 PROBE = 4  # samples that the layers are watched with
+WORTHWHILE = 8  # samples at once, below which running all backward passes side by side does not pay
 
 
 def set_table(model: Model, data: Data, task: str, settings: Settings) -> tuple[Audit, Layers]:
@@ -38,9 +39,13 @@ def set_table(model: Model, data: Data, task: str, settings: Settings) -> tuple[
     outputs = scores(network, one_batch).shape[1]
     least = example[: model.input.batch or 1]
     layers = without_what_does_not_fit(network, least, layers, outputs, budget - standing)
-    per_sample = bytes_per_sample(network, one_batch, layers.dense, outputs)
+    side_by_side = not has_convolutions(network)
+    per_sample = bytes_per_sample(network, one_batch, layers.dense, outputs, side_by_side)
+    if side_by_side and budget - standing < WORTHWHILE * per_sample:
+        side_by_side = False
+        per_sample = bytes_per_sample(network, one_batch, layers.dense, outputs, side_by_side)
     chunk = chunk_size(per_sample, budget, standing)
-    capture = Capture(network, layers.dense, loss, chunk, model.input.batch)
+    capture = Capture(network, layers.dense, loss, chunk, model.input.batch, side_by_side)
     room = (budget - standing - chunk * per_sample) // 2  # half of what is left, for each split's records
     train_records = Records(capture, *train, room, full=True)
     test_records = Records(capture, *test, room, full=False)

@@ -54,6 +54,11 @@ def arrange(values: Tensor, n: int, batch_axis: int, feature_axis: int) -> Tenso
     return values.movedim(batch_axis, 0).reshape(n, -1, values.shape[-1])
 
 
+def has_convolutions(network: nn.Module) -> bool:
+    """Whether any module is a convolution."""
+    return any(isinstance(module, CONVOLUTIONS) for module in network.modules())
+
+
 def modules_with_weights(network: nn.Module) -> dict[str, nn.Module]:
     """Modules that own parameters themselves; shared ones once, under their first name."""
     return {path: module for path, module in network.named_modules() if any(True for _ in module.parameters(False))}

@@ -189,8 +189,8 @@ def test_one_sample(run: Run) -> None:
 def test_a_wrong_shape_shows_both(run: Run) -> None:
     save_data(Path("wide"), x=np.zeros((12, 5), np.float32))
     assert run(data="wide") == (
-        "wide: samples have shape (5,) but the model's input is (4,); store the samples in the model's shape, or choose "
-        "with --reshape."
+        "wide: samples have shape (5,) but the model's input is (4,); store the samples in the model's shape, or "
+        "choose with --reshape."
     )
 
 

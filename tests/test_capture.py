@@ -131,3 +131,12 @@ def test_single_precision_capture_reduces_in_double() -> None:
     (record,) = single.full(x, y)
     assert record.layers["0"].J.dtype == torch.float32
     assert record.layers["0"].delta.dtype == record.loss.dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh", "tokens", "regression"])
+def test_backward_passes_one_by_one_or_side_by_side_give_the_same(name: str) -> None:
+    capture, x, y = capture_of(name, chunk=7)
+    one_by_one = Capture(capture.network, capture.layers, capture.loss, 7, side_by_side=False)
+    (ours,), (theirs,) = one_by_one.full(x, y), capture.full(x, y)
+    for layer in capture.layers:
+        assert close(ours.layers[layer.name].J, theirs.layers[layer.name].J)

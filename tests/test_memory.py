@@ -55,3 +55,10 @@ def test_the_estimate_covers_what_a_record_holds(name: str) -> None:
     assert record.bytes() / 7 <= estimate
     assert estimate > bytes_per_sample(network, x[:4], layers, 2)
     assert torch.is_tensor(record.f)
+
+
+def test_many_outputs_fit_where_their_backward_passes_run_one_by_one() -> None:
+    network, x, _ = build("tokens")
+    layers = find_layers(as_model(network, tuple(x.shape[1:])), x[:4]).dense
+    apart, beside = (bytes_per_sample(network, x[:4], layers, 200, side_by_side=side) for side in (False, True))
+    assert apart < beside

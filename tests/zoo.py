@@ -75,7 +75,7 @@ def _mlp(activation: type[nn.Module], bias: bool = True, outputs: int = 3) -> nn
 def _batchnorm() -> nn.Module:
     network = nn.Sequential(nn.Linear(6, 7), nn.BatchNorm1d(7), nn.ReLU(), nn.Linear(7, 3))
     with torch.no_grad():
-        for name, values in network[1].named_buffers():
+        for values in network[1].buffers():
             if values.is_floating_point():
                 values.uniform_(0.5, 1.5)
     return network

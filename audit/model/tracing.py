@@ -135,8 +135,9 @@ def _agrees(found: Model, network: nn.Module, output: str, x: Tensor) -> bool:
     coarse = 20 if x.dtype in (torch.float16, torch.bfloat16) else 1
     with torch.no_grad(), quiet():
         ours, theirs = HEADS[found.head](found.network(fed)), named_outputs(network(more))[output]
-    same = {"rtol": coarse * 1e-3, "atol": coarse * 1e-4}
-    return ours.shape == theirs.shape and torch.allclose(ours, theirs.to(ours.dtype), **same)
+    if ours.shape != theirs.shape:
+        return False
+    return torch.allclose(ours, theirs.to(ours.dtype), rtol=coarse * 1e-3, atol=coarse * 1e-4)
 
 
 def _pickable(network: nn.Module, output: str) -> Callable[[Tensor], Tensor]:

@@ -148,7 +148,7 @@ def assert_agrees(block: DualityBlock, truth: Reference) -> None:
 
 
 def _separated(eigenvalues: np.ndarray) -> np.ndarray:
-    """Directions whose eigenvalue has neighbours either equal to it or at a distance: in between, ε turns them about."""
+    """Directions whose eigenvalue has neighbours equal to it or at a distance: in between, rounding turns them."""
     distance = np.abs(eigenvalues[:, None] - eigenvalues[None, :]) / np.abs(eigenvalues).max()
     return ~((distance > 1e-11) & (distance < 1e-7)).any(1)
 

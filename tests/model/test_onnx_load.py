@@ -224,8 +224,8 @@ def test_reading_prints_nothing(tmp_path: Path) -> None:
 
 
 def test_class_labels_that_the_file_names_are_the_models_classes(tmp_path: Path) -> None:
-    from sklearn.linear_model import LogisticRegression
     from skl2onnx import to_onnx
+    from sklearn.linear_model import LogisticRegression
 
     x = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     model = LogisticRegression().fit(x, np.array(["cat", "dog", "owl"])[np.arange(30) % 3])
