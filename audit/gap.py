@@ -41,7 +41,7 @@ def measure_gap(train: Outcome, test: Outcome, classes: Sequence[str] | None, dr
         test_error=None if wrong is None else wrong.test,
         test_error_ci95=None if test.wrong is None or wrong is None else _share_interval(test.wrong, wrong.test_ci95),
         error_gap=None if wrong is None else wrong.gap,
-        error_gap_ci95=None if wrong is None else wrong.gap_ci95,
+        error_gap_ci95=None if wrong is None else _error_gap_interval(train, test, wrong),
         train_accuracy=None if wrong is None else 1 - wrong.train,
         test_accuracy=None if wrong is None else 1 - wrong.test,
         train_rmse=_rmse(train) if regression else None,
@@ -69,6 +69,17 @@ class _Difference:
 def _share_interval(wrong: Array, bootstrap: Interval) -> Interval:
     """Bootstrap, but Wilson where all answers are alike: resampling equal numbers shows no uncertainty at all."""
     return wilson(float(wrong.mean()), len(wrong)) if wrong.min() == wrong.max() else bootstrap
+
+
+def _error_gap_interval(train: Outcome, test: Outcome, wrong: _Difference) -> Interval:
+    """Bootstrap; but where a split's answers are all alike, Newcombe's interval from the two score intervals (1998)."""
+    assert train.wrong is not None and test.wrong is not None
+    if all(split.min() != split.max() for split in (train.wrong, test.wrong)):
+        return wrong.gap_ci95
+    (low, high), (low_test, high_test) = (wilson(float(part.mean()), len(part)) for part in (train.wrong, test.wrong))
+    below = np.hypot(wrong.test - low_test, high - wrong.train)
+    above = np.hypot(high_test - wrong.test, wrong.train - low)
+    return float(wrong.gap - below), float(wrong.gap + above)
 
 
 def _rmse(outcome: Outcome) -> float:

@@ -101,11 +101,11 @@ class SquaredError:
 
     def curvature_times(self, f: Tensor, v: Tensor) -> Tensor:
         """Λ = identity."""
-        return v
+        return v.clone()
 
     def curvature_root_times(self, f: Tensor, v: Tensor) -> Tensor:
-        """√Λ = identity."""
-        return v
+        """√Λ = identity; a copy, as for the other losses, so that nobody can spoil v through it."""
+        return v.clone()
 
 
 Loss = CrossEntropy | BinaryCrossEntropy | SquaredError

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from audit.errors import ModelError
 from audit.loss import SquaredError
 from audit.record import Record
 
@@ -30,10 +31,16 @@ class Outcome:
         return np.asarray(self.labels, dtype=np.float64)
 
     @classmethod
-    def of(cls, records: Iterable[Record]) -> Outcome:
+    def of(cls, records: Iterable[Record], split: str = "train") -> Outcome:
         """Gathers the small per-sample values out of a stream of records."""
         kept = [(record.f, record.y, record.loss, _wrong(record)) for record in records]
         f, y, loss, wrong = (torch.cat(column).cpu().numpy() for column in zip(*kept, strict=True))
+        bad = np.flatnonzero(~(np.isfinite(f).all(1) & np.isfinite(loss)))
+        if bad.size:
+            raise ModelError(
+                f"The model's scores for {len(bad)} samples of the {split} split, the first at position {bad[0]}, are "
+                "not finite or lead to no finite loss; check these samples and the preprocessing."
+            )
         return cls(f, y, loss, wrong if wrong.size else None)
 
 

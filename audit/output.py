@@ -22,8 +22,11 @@ def staged(folder: Path, new_audit: bool = True) -> Iterator[Path]:
     removes the pages of an earlier one that it did not write again. Whatever else lies there is left alone.
     """
     check_writable(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    stage = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be written to ({error.strerror}); name another folder with -o.") from error
     try:
         yield stage
         os.chmod(stage, 0o777 & ~_umask())

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from audit.capture import Capture
 from audit.data.base import Data, Split
+from audit.errors import UsageError
 from audit.layers import Layers, find_layers
 from audit.loss import LOSS_OF_TASK
 from audit.measure import Audit
@@ -59,7 +60,7 @@ def set_table(model: Model, data: Data, task: str, settings: Settings) -> tuple[
         train=train_records,
         test=test_records,
         train_outcome=Outcome.of(capture.forward(*train)),
-        test_outcome=Outcome.of(test_records),
+        test_outcome=Outcome.of(test_records, "test"),
         spectra=Spectra(train_records, settings.directions, settings.seed),
         settings=settings,
     )
@@ -69,6 +70,8 @@ def set_table(model: Model, data: Data, task: str, settings: Settings) -> tuple[
 def in_precision(network: nn.Module, settings: Settings) -> nn.Module:
     """A copy of the network in the audit's arithmetic, on the audit's device, that nothing will train."""
     dtype = torch.float32 if settings.precision == "float32" else torch.float64
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: this machine has no CUDA device that torch can use; say --device cpu.")
     cuda = settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())
     return copy.deepcopy(network).to("cuda" if cuda else "cpu", dtype).eval().requires_grad_(False)
 

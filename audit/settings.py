@@ -7,6 +7,7 @@ A value is taken from the first place that names it: command-line flag, environm
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -23,6 +24,22 @@ else:
 
 CONFIG_NAME = "gen-audit.toml"
 ENV_PREFIX = "GEN_AUDIT_"
+
+
+LEAST_AND_MOST: dict[str, tuple[float, float]] = {
+    "test_fraction": (0.01, 0.99),
+    "samples": (0, 2**31),
+    "test_samples": (0, 2**31),
+    "seed": (0, 2**31),
+    "bootstrap": (10, 10**6),
+    "adaptive_draws": (0, 10**6),
+    "directions": (1, 4096),
+    "widths": (0, 1000),
+    "subsets": (1, 10**5),
+    "subset_size": (2, 10**4),
+    "volume": (1e-300, 1e300),
+    "delta": (1e-12, 1.0),
+}
 
 
 def knob(default: Any, meaning: str, *choices: str) -> Any:
@@ -137,6 +154,9 @@ def _coerced(name: str, value: Any, where: str) -> Any:
     choices = knob.metadata["choices"]
     if choices and coerced not in choices:
         raise UsageError(f"{where}: {value!r} is not one of {', '.join(choices)}.")
+    least, most = LEAST_AND_MOST.get(name, (-math.inf, math.inf))
+    if name in LEAST_AND_MOST and not least <= coerced <= most:
+        raise UsageError(f"{where}: {value!r} is out of range; {name} goes from {least:g} to {most:g}.")
     return coerced
 
 
@@ -147,6 +167,8 @@ def _convert(kind: str, value: Any) -> Any:
         return tuple(element(part.strip() if isinstance(part, str) else part) for part in parts)
     if "bool" in kind:
         return _boolean(value)
+    if "int" in kind and isinstance(value, float) and not value.is_integer():
+        raise ValueError(value)
     return (float if "float" in kind else int if "int" in kind else str)(value)
 
 

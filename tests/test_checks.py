@@ -112,7 +112,7 @@ def test_shared_weights_have_no_hessian_of_their_own(make_audit: AuditMaker) -> 
 
 
 def test_assumptions_are_looked_at(make_audit: AuditMaker) -> None:
-    network, x, _ = build("tanh", n=12)
+    network, x, _ = build("tanh", n=100)
     network[4].weight.mul_(50)
     answers = network(x).argmax(1)
     fitted = checked(audit_of(make_audit, network, x, answers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from audit.fields import says
@@ -24,13 +25,15 @@ class Check:
 
 
 def worst(id: str, title: str, value: float, tolerance: float, explanation: str, affects: list[str]) -> Check:
-    """A check that passes where `value` is at most `tolerance`."""
+    """A check that passes where `value` is at most `tolerance`; a value that is no number fails."""
+    if not math.isfinite(value):
+        explanation = f"{explanation} It came out as no finite number."
     return Check(
         id=id,
         kind="check",
         title=title,
         status="passed" if value <= tolerance else "failed",
-        value=float(value),
+        value=float(value) if math.isfinite(value) else None,
         tolerance=float(tolerance),
         explanation=explanation,
         affects=affects,

@@ -118,6 +118,7 @@ class DualityBlock:
     space: str = says("where partners were looked for: input, or features (the layer's own input)")
     partner_rule: str = says("which train sample is a test sample's partner")
     max_residual: float | None = says("max |l(w*, x) - l(w, x')|: the duality checked on this model")
+    tolerance: float | None = says("what max_residual is held against: 1e-9 of the largest loss or of 1", default=None)
     dual_residual: float | None = says("largest relative error of W* X = W X'; rounding, unless tokens depend")
     mean_residual: float | None = says("mean of |l(w*, x) - l(w, x')| over the pairs", default=None)
     relative_residual: float | None = says("the same, over the mean |l(w, x') - l(w, x)| of a pair", default=None)

@@ -10,7 +10,7 @@ from audit.layers import dense_only
 from audit.measure import Audit
 from audit.suite import Results
 
-CANCELLED = 0.1  # at a minimum the samples' pulls cancel; noise alone leaves 1/√n of a typical pull
+CANCELLED = 0.1  # at a minimum the samples' pulls cancel; noise alone leaves about 1/√n of a typical pull
 
 
 def check_assumptions(audit: Audit, results: Results) -> list[Check]:
@@ -58,10 +58,9 @@ def _gradient(audit: Audit) -> Check:
         "Length of the mean gradient in units of a typical sample's. Near a minimum the samples' pulls cancel; far "
         "from one, curvature says little about the model that training would reach."
     )
-    affects = ["flatness", "fisher", "duality"]
-    return _assumption(
-        "gradient-small", "The model is near a minimum", ratio <= CANCELLED, ratio, CANCELLED, words, affects
-    )
+    limit = max(CANCELLED, 2 / math.sqrt(n))
+    title, affects = "The model is near a minimum", ["flatness", "fisher", "duality"]
+    return _assumption("gradient-small", title, ratio <= limit, ratio, limit, words, affects)
 
 
 def _tails(results: Results) -> Check:

@@ -26,12 +26,13 @@ def check_determinism(audit: Audit) -> Check:
 
 
 def check_single_precision(audit: Audit) -> Check:
-    """The mean loss in float32, as the model would run in production, against float64."""
+    """The scores in float32, as the model would run in production, against float64."""
     few = few_samples(audit, most=FEW)
+    double = replace(few.capture, network=copy.deepcopy(few.network).double())
     single = replace(few.capture, network=copy.deepcopy(few.network).float())
     precise, rough = (
         torch.cat([record.f for record in capture.forward(few.train.x, few.train.y)])
-        for capture in (few.capture, single)
+        for capture in (double, single)
     )
     scale = max(float(precise.abs().max()), 1e-300)
     words = (

@@ -43,9 +43,9 @@ def _exactness(id: str, title: str, equal: dict[str, DualityBlock], approximate:
     named = f" Only approximate, and not judged here: {', '.join(approximate)}." if approximate else ""
     if not equal:
         return skipped(id, title, f"No decomposed layer claims an equality.{named}", ["duality"])
-    residual = max(block.max_residual or 0.0 for block in equal.values())
+    judged = max(equal.values(), key=lambda block: (block.max_residual or 0.0) / (block.tolerance or 1e-9))
     words = f"Largest |l(w*, x) − l(w, x′)| over all pairs of {_counted(len(equal))}.{named}"
-    return worst(id, title, residual, 1e-9, words, ["duality"])
+    return worst(id, title, judged.max_residual or 0.0, judged.tolerance or 1e-9, words, ["duality"])
 
 
 def _counted(layers: int) -> str:

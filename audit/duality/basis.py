@@ -95,7 +95,10 @@ def _principal(samples: Tensor) -> tuple[Tensor, int]:
     """Principal directions of samples [K, m] as columns [m, m], widest first, and how many of them vary at all."""
     if samples.shape[1] == 0:
         return samples.new_zeros(0, 0), 0
-    _, widths, V = torch.linalg.svd(samples - samples.mean(0), full_matrices=True)
+    centred = samples - samples.mean(0)
+    if len(centred) > centred.shape[1]:
+        centred = torch.linalg.qr(centred, mode="r").R  # the same right singular vectors, without a [K, K] factor
+    _, widths, V = torch.linalg.svd(centred, full_matrices=True)
     floor = widths.max() * max(samples.shape) * torch.finfo(samples.dtype).eps if len(widths) else 0.0
     return V.mT, int((widths > floor).sum())
 

@@ -13,6 +13,7 @@ from audit.data.base import Split
 from audit.hygiene.mislabels import Tried, best, try_spaces
 from audit.hygiene.neighbours import Electorate, Space, gather_votes
 from audit.hygiene.rows import Twins, coincidental
+from audit.layers import dense_only
 from audit.loss import SquaredError
 from audit.measure import Audit
 from audit.resample import wilson
@@ -113,7 +114,7 @@ class Ground:
         return spaces
 
     def _test_features(self) -> Tensor:
-        last = self.audit.layers[-1].name
+        last = dense_only(self.audit.layers)[-1].name
         return torch.cat([record.layers[last].x.flatten(1) for record in self.audit.test])
 
 

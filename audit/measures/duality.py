@@ -162,6 +162,7 @@ class DualityFold:
 def _with_residuals(block: DualityBlock, numbers: LayerPairs) -> DualityBlock:
     return replace(
         block,
+        tolerance=numbers.tolerance,
         max_residual=numbers.max_residual,
         mean_residual=numbers.mean_residual,
         relative_residual=numbers.relative_residual,

@@ -19,13 +19,14 @@ from audit.card import Card
 from audit.cards.fisher import CARDS
 from audit.fields import Interval
 from audit.gradient_gram import GradientSource, LogDeterminants, largest_eigenvalues, log_determinants
-from audit.loss import CrossEntropy, Loss, SquaredError
+from audit.loss import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 from audit.measure import Audit, Fold, Measurement
 from audit.record import Record
 from audit.resample import Resampled, interval, resampled_means
 from audit.singular import largest_singular_value
 
 LOGIT_SCALE = 0.04  # section 7.2.3
+LARGEST_EXPONENT = 700.0  # beyond it the bound is no number any more, and there is none
 NO_FISHER = "The Fisher information of a class distribution does not exist for regression."
 CAVEAT = (
     "Not a guarantee: the theorem is for a bounded loss and a strict local minimum, cross-entropy is unbounded, and "
@@ -67,6 +68,8 @@ def squared_slope(loss: Loss, f: Tensor, K: Tensor) -> Tensor:
     The rows of K are taken relative to that of the largest score, which Λ does not see: so no difference loses digits,
     and what is left is small matrices [n, C, C].
     """
+    if isinstance(loss, BinaryCrossEntropy):  # the softmax of two classes moves by ±σ′
+        return 2 * loss.curvature_times(f, K).square().sum((1, 2))
     if K.shape[1] > K.shape[2]:
         return largest_singular_value(loss.curvature_times(f, K)).square()
     if isinstance(loss, CrossEntropy):
@@ -180,12 +183,14 @@ class _FisherFold:
         means = Resampled(values, self.audit.settings.bootstrap, self.audit.settings.seed)
         return means.value(lambda r: r, "r"), means.ci95(lambda r: r, "r")
 
-    def _bound(self, gamma: float, size: int, P: int) -> PacBayes:
+    def _bound(self, gamma: float, size: int, P: int) -> PacBayes | None:
         """Theorem 1, with γ/P = γ̂/N′ − ln P put in and the train loss for its mean over the neighbourhood."""
         chosen, N = self.audit.settings, len(self.audit.train)
         loss = float(self.audit.train_outcome.loss.mean())
         exponent = gamma / size + (2 * math.log(chosen.volume) + math.log(math.pi)) / P
-        complexity = math.exp(min(exponent, 700.0)) / (4 * math.pi * math.e)
+        if exponent > LARGEST_EXPONENT:
+            return None
+        complexity = math.exp(exponent) / (4 * math.pi * math.e)
         bound = loss + 2 * math.sqrt((2 * loss + 2 * complexity + math.log(2 * N / chosen.delta)) / (N - 1))
         guessing = math.log(max(2, self.audit.train_outcome.scores.shape[1]))
         exceeded = float(self.audit.test_outcome.loss.mean()) > bound

@@ -74,7 +74,7 @@ def is_probed(layer: LayerRecord) -> bool:
 def _gauss_newton(A: Tensor, A_W: Tensor, x: Tensor, u: Tensor) -> Terms:
     """The forms of Aᵀ A. A and A_W are used up: they are the largest tables here, and squared in place."""
     if x.shape[1] == 1:
-        A2, A_W2 = A[:, :, 0].square_().sum(1), A_W[:, :, 0].square_().sum(1)  # [n, out]  [n, in]
+        A2, A_W2 = A[:, :, 0].square().sum(1), A_W[:, :, 0].square().sum(1)  # [n, out]  [n, in]
         x2 = x[:, 0].square()
         norm2 = x2.sum(1)
         return Terms(norm2 * A2.sum(1), norm2 * A_W2.sum(1), A2 * u[:, 0].square(), A_W2 * x2)

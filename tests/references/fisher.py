@@ -47,11 +47,11 @@ def log_determinant(G: Tensor) -> float:
 
 
 def robustness(network: nn.Module, x: Tensor, task: str) -> float:
-    """mean ‖∂p/∂x‖₂², p the softmax (one score: the sigmoid)."""
+    """mean ‖∂p/∂x‖₂², p the softmax (one score: of the score and 0)."""
 
     def probabilities(value: Tensor) -> Tensor:
         f = network(value[None]).reshape(-1)
-        return torch.sigmoid(f) if task == "binary" else f.softmax(0)
+        return torch.cat([f, 0 * f]).softmax(0) if task == "binary" else f.softmax(0)
 
     norms = []
     for x_i in x:
