@@ -32,6 +32,8 @@ from audit.report import (
 )
 from audit.suite import Results, Tail
 
+MEASURE = "measure "  # how the suite names the stage of a measure
+
 
 def assemble(
     audit: Audit,
@@ -63,8 +65,15 @@ def assemble(
         checks=checks,
         warnings=warnings,
         findings=[],
-        timings=timings,
+        timings=_timings(timings),
     )
+
+
+def _timings(stages: dict[str, float]) -> dict[str, float | dict[str, float]]:
+    """Stages side by side, the measures under one key."""
+    by_measure = {name.removeprefix(MEASURE): spent for name, spent in stages.items() if name.startswith(MEASURE)}
+    others = {name: spent for name, spent in stages.items() if not name.startswith(MEASURE)}
+    return {**others, "measures": by_measure}
 
 
 def _tool() -> Tool:

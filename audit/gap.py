@@ -20,6 +20,7 @@ from audit.resample import interval, resampled_means, wilson
 
 Array = NDArray[np.float64]
 TEST = 1 << 20  # keeps the draws of the two splits apart
+FEW = 10  # wrong, or right, answers below which the bootstrap of a share is blind
 
 
 def measure_gap(train: Outcome, test: Outcome, classes: Sequence[str] | None, draws: int, seed: int) -> GapReport:
@@ -67,14 +68,19 @@ class _Difference:
 
 
 def _share_interval(wrong: Array, bootstrap: Interval) -> Interval:
-    """Bootstrap, but Wilson where all answers are alike: resampling equal numbers shows no uncertainty at all."""
-    return wilson(float(wrong.mean()), len(wrong)) if wrong.min() == wrong.max() else bootstrap
+    """Bootstrap, but Wilson where nearly all answers are alike: resampling equal numbers shows no uncertainty."""
+    return wilson(float(wrong.mean()), len(wrong)) if _one_sided(wrong) else bootstrap
+
+
+def _one_sided(wrong: Array) -> bool:
+    """Whether too few answers are wrong, or right, for a bootstrap to see how uncertain their number is."""
+    return bool(min(wrong.sum(), len(wrong) - wrong.sum()) < FEW)
 
 
 def _error_gap_interval(train: Outcome, test: Outcome, wrong: _Difference) -> Interval:
-    """Bootstrap; but where a split's answers are all alike, Newcombe's interval from the two score intervals (1998)."""
+    """Bootstrap; where a split's answers are nearly all alike, Newcombe's interval from both score intervals (1998)."""
     assert train.wrong is not None and test.wrong is not None
-    if all(split.min() != split.max() for split in (train.wrong, test.wrong)):
+    if not _one_sided(train.wrong) and not _one_sided(test.wrong):
         return wrong.gap_ci95
     (low, high), (low_test, high_test) = (wilson(float(part.mean()), len(part)) for part in (train.wrong, test.wrong))
     below = np.hypot(wrong.test - low_test, high - wrong.train)

@@ -174,7 +174,9 @@ class Report:
     checks: list[Check] = field(default_factory=list)
     warnings: list[str] = says("what a reader must know before any number", default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    timings: dict[str, float] = field(default_factory=dict)
+    timings: dict[str, float | dict[str, float]] = says(
+        "wall time of each stage in seconds; measures: of each measure's last step", default_factory=dict
+    )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain nested values, as in the JSON."""

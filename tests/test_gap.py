@@ -61,6 +61,13 @@ def test_a_perfect_fit_still_has_an_interval() -> None:
     assert gap.train_error_ci95 is not None and gap.train_error_ci95[1] == pytest.approx(0.037, abs=1e-3)
 
 
+def test_no_error_on_either_split_is_no_certainty() -> None:
+    perfect, small = outcome(100, 1, shift=100.0), outcome(50, 2, shift=100.0)
+    low, high = measure_gap(perfect, small, ["a", "b", "c"], draws=200, seed=0).error_gap_ci95 or (0, 0)
+    assert low == pytest.approx(-wilson(0.0, 100)[1])
+    assert high == pytest.approx(wilson(0.0, 50)[1])
+
+
 def test_regression_has_rmse_and_r2_and_no_error() -> None:
     rng = np.random.default_rng(0)
     y = rng.normal(size=(40, 2))

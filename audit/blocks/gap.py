@@ -34,7 +34,7 @@ class GapReport:
     loss_gap: float
     loss_gap_ci95: Interval
     train_error: float | None = says("share of wrong answers; null for regression")
-    train_error_ci95: Interval = says("a Wilson interval where no or every answer is wrong: a bootstrap is blind there")
+    train_error_ci95: Interval = says("a Wilson interval where fewer than 10 answers are wrong, or right")
     test_error: float | None
     test_error_ci95: Interval
     error_gap: float | None

@@ -61,18 +61,24 @@ def verdict(bounds: Sequence[float] | None) -> str:
         return "worse on test than chance alone would explain on these samples"
     if bounds[1] < 0:
         return "better on test than on train, which strong regularisation or an easier test split can cause"
-    return "the interval includes zero, so these samples do not show a gap"
+    return "the interval includes zero, so these samples cannot tell a gap from none"
 
 
 def gap_sentences(report: dict[str, Any]) -> list[str]:
     """The observed gap: errors first where there are any, then the loss."""
     gap, data = report["gap"], report["data"]
+    hygiene = report.get("hygiene")
+    void = bool(hygiene and hygiene["leaked"]["void"])
+
+    def judged(bounds: Sequence[float] | None) -> str:
+        return "void, since the model was trained on these test samples" if void else verdict(bounds)
+
     sentences = []
     if gap["error_gap"] is not None:
         sentences.append(
             f"The model answers wrongly on {percent(gap['train_error'])} of {used(data['train'])} train samples and on "
             f"{percent(gap['test_error'])} of {used(data['test'])} test samples: a gap of {points(gap['error_gap'])}"
-            f"{_within(gap['error_gap_ci95'], 'points')}; {verdict(gap['error_gap_ci95'])}."
+            f"{_within(gap['error_gap_ci95'], 'points')}; {judged(gap['error_gap_ci95'])}."
         )
     if gap["test_rmse"] is not None:
         sentences.append(
@@ -82,7 +88,7 @@ def gap_sentences(report: dict[str, Any]) -> list[str]:
         )
     sentences.append(
         f"The mean loss is {number(gap['train_loss'])} on train and {number(gap['test_loss'])} on test: a gap of "
-        f"{number(gap['loss_gap'])}{_within(gap['loss_gap_ci95'])}; {verdict(gap['loss_gap_ci95'])}."
+        f"{number(gap['loss_gap'])}{_within(gap['loss_gap_ci95'])}; {judged(gap['loss_gap_ci95'])}."
     )
     return sentences
 

@@ -67,7 +67,7 @@ def test_gap_is_told_in_words_with_its_interval():
 @pytest.mark.parametrize(
     ("bounds", "words"),
     [
-        ([-0.01, 0.02], "the interval includes zero, so these samples do not show a gap."),
+        ([-0.01, 0.02], "the interval includes zero, so these samples cannot tell a gap from none."),
         (
             [-0.05, -0.02],
             "better on test than on train, which strong regularisation or an easier test split can cause.",
