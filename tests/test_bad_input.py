@@ -203,9 +203,9 @@ def test_an_unreadable_image_is_named(run: Run) -> None:
                 Image.fromarray(np.full((2, 2), 40 * k, np.uint8)).save(folder / f"{k}.png")
     broken = Path("pictures") / "train" / "b" / "1.png"
     broken.write_bytes(broken.read_bytes()[:40])
-    assert run(data="pictures") == (
-        "pictures/train/b/1.png: cannot be decoded as an image (cannot identify image file); replace or remove it."
-    )
+    sentence = run(data="pictures")  # the reason in brackets is Pillow's, and depends on what it has loaded before
+    assert sentence.startswith("pictures/train/b/1.png: cannot be decoded as an image (")
+    assert sentence.endswith("); replace or remove it.")
 
 
 def test_too_small_a_memory_budget(run: Run) -> None:
