@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from conftest import as_model
 from zoo import build
 
@@ -54,7 +53,6 @@ def test_the_estimate_covers_what_a_record_holds(name: str) -> None:
     estimate = bytes_per_sample(network, x[:4], layers, 3)
     assert record.bytes() / 7 <= estimate
     assert estimate > bytes_per_sample(network, x[:4], layers, 2)
-    assert torch.is_tensor(record.f)
 
 
 def test_many_outputs_fit_where_their_backward_passes_run_one_by_one() -> None:
