@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from audit.curvature.residual import Calls as _Calls
+from audit.curvature.residual import Residuals, find_residuals
 from audit.layers import DenseLayer
 from audit.loss import Loss
 from audit.record import LayerRecord, Record
-from audit.residual import Calls as _Calls
-from audit.residual import Residuals, find_residuals
-from audit.singular import narrow_factor
+from audit.sensitivity.singular import narrow_factor
 from audit.watch import has_convolutions, hooked, scores
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from audit.capture import Capture
 from audit.card import Card as Card
+from audit.curvature.spectra import Spectra
 from audit.data.base import Data
 from audit.layers import DenseLayer
 from audit.loss import Loss
@@ -24,7 +25,6 @@ from audit.outcome import Outcome
 from audit.record import Record
 from audit.records import Records as Records
 from audit.settings import Settings
-from audit.spectra import Spectra
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from audit.capture import Capture
+from audit.curvature.spectra import Spectra
 from audit.data.base import Data, Split
 from audit.errors import UsageError
 from audit.layers import Layers, find_layers
@@ -20,7 +21,6 @@ from audit.model.base import Model
 from audit.outcome import Outcome
 from audit.records import Records
 from audit.settings import Settings
-from audit.spectra import Spectra
 from audit.watch import has_convolutions, scores
 
 PROBE = 4  # samples that the layers are watched with

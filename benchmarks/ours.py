@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from audit.curvature.hessian import LayerHessian
+from audit.curvature.spectrum import top_eigenpairs
 from audit.duality.trace import hessian_trace
-from audit.gradient_gram import GradientSource, log_determinants
-from audit.hessian import LayerHessian
+from audit.gradients.gram import GradientSource, log_determinants
+from audit.gradients.parameters import SampleGradients, other_parameters
 from audit.measure import Audit
 from audit.measures.fisher import draw_subsets
-from audit.parameters import SampleGradients, other_parameters
 from audit.records import Records
-from audit.sharpness import dense_squares
-from audit.singular import local_map
-from audit.spectrum import top_eigenpairs
+from audit.sensitivity.sharpness import dense_squares
+from audit.sensitivity.singular import local_map
 from benchmarks.cases import Case
 
 Array = NDArray[np.float64]

@@ -13,9 +13,9 @@ from zoo import ZOO, Tied, build
 from audit.blocks.checks import Check
 from audit.checks import rescaling as rescaling_module
 from audit.checks import run_checks
+from audit.curvature.spectrum import LayerHessian
 from audit.measure import Audit, Measurement
 from audit.progress import Progress
-from audit.spectrum import LayerHessian
 from audit.suite import Results, run_suite
 
 HOMOGENEOUS = {"relu", "bias-free", "lenet", "conv1x1", "binary"}

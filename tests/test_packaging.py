@@ -55,7 +55,8 @@ def installed(wheel, tmp_path_factory) -> Path:
 
 def test_wheel_holds_the_package_its_templates_and_its_licence(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"audit/cli.py", "audit/py.typed", "audit/templates/report.html.j2", "audit/templates/report.css"} <= names
+    pages = {"audit/templates/report.html.j2", "audit/templates/report.css"}
+    assert {"audit/cli/__init__.py", "audit/py.typed", *pages} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert {name.split("/")[0].split("-")[0] for name in names} == {"audit", "gen_audit"}
 

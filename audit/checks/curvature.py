@@ -9,9 +9,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.blocks.checks import Check, skipped, worst
 from audit.checks.few import few_samples
+from audit.curvature.spectrum import LayerHessian
 from audit.layers import DenseLayer
 from audit.measure import Audit
-from audit.spectrum import LayerHessian
 
 ID, TITLE = "hessian-probe", "The Hessian agrees with plain double differentiation"
 TOLERANCE = 1e-8

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from torch import nn
 
+from audit.curvature.spectra import Spectra
 from audit.measure import Audit
 from audit.records import Records
-from audit.spectra import Spectra
 
 FEW = 64
 

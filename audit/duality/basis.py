@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from audit.spectrum import EigenPairs
+from audit.curvature.spectrum import EigenPairs
 
 SAME = 1e-10  # eigenvalues closer than this, relative to the largest, are one eigenspace
 

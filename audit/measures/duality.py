@@ -15,6 +15,7 @@ from torch import Tensor
 from audit.blocks.duality import DualityBlock
 from audit.card import Card
 from audit.cards.duality import CARDS
+from audit.curvature.hessian import DENSE_LIMIT
 from audit.duality.basis import Basis, hessian_basis
 from audit.duality.bootstrap import Evidence, bootstrap
 from audit.duality.carriers import NO_PAIRS, class_names, find_carriers
@@ -25,7 +26,6 @@ from audit.duality.pairs import Pairs
 from audit.duality.tail import Lines
 from audit.duality.trace import hessian_trace
 from audit.duality.widths import SAMPLES, SAMPLES_OF_CONVOLUTIONS, flatness_widths, spaced
-from audit.hessian import DENSE_LIMIT
 from audit.layers import DenseLayer
 from audit.loss import SquaredError
 from audit.measure import Audit, Measurement

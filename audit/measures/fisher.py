@@ -18,12 +18,12 @@ from audit.blocks.fisher import LayerFisher, NetworkFisher, PacBayes
 from audit.card import Card
 from audit.cards.fisher import CARDS
 from audit.fields import Interval
-from audit.gradient_gram import GradientSource, LogDeterminants, largest_eigenvalues, log_determinants
+from audit.gradients.gram import GradientSource, LogDeterminants, largest_eigenvalues, log_determinants
 from audit.loss import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 from audit.measure import Audit, Fold, Measurement
 from audit.record import Record
 from audit.resample import Resampled, interval, resampled_means
-from audit.singular import largest_singular_value
+from audit.sensitivity.singular import largest_singular_value
 
 LOGIT_SCALE = 0.04  # section 7.2.3
 LARGEST_EXPONENT = 700.0  # beyond it the bound is no number any more, and there is none

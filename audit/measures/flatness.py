@@ -21,13 +21,13 @@ from torch import Tensor
 from audit.blocks.flatness import LayerFlatness, NetworkFlatness
 from audit.card import Card
 from audit.cards.flatness import CARDS
+from audit.curvature.spectrum import LayerHessian
+from audit.flatness.summary import Sums, Top, layer_block, network_block
+from audit.flatness.terms import is_probed, terms_of
 from audit.layers import DenseLayer, dense_only
 from audit.measure import Audit, Fold, Measurement
-from audit.measures.flatness_summary import Sums, Top, layer_block, network_block
-from audit.measures.flatness_terms import is_probed, terms_of
 from audit.record import Record
 from audit.resample import resampled_means
-from audit.spectrum import LayerHessian
 
 CONVOLUTION = "a convolution, whose numbers stand by themselves"
 NO_LAYER = "no dense layer could be measured; each layer says why"

@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 
 from audit.cards.sensitivity import CARDS
+from audit.gradients.parameters import SampleGradients, closed_parameters, other_parameters
 from audit.layers import DenseLayer, dense_only
 from audit.measure import Audit, Measurement
-from audit.measures.sensitivity_summary import Columns, summarise
-from audit.parameters import SampleGradients, closed_parameters, other_parameters
 from audit.record import LayerRecord, Record
-from audit.sharpness import dense_squares, residual_trace, sampled_adaptive_sharpness, straight_in
-from audit.singular import (
+from audit.sensitivity.sharpness import dense_squares, residual_trace, sampled_adaptive_sharpness, straight_in
+from audit.sensitivity.singular import (
     LocalMap,
     centring,
     largest_singular_value,
@@ -31,7 +30,8 @@ from audit.singular import (
     smallest_singular_value,
     spectral_norm,
 )
-from audit.skips import whole_jacobians
+from audit.sensitivity.skips import whole_jacobians
+from audit.sensitivity.summary import Columns, summarise
 
 ROUNDING = 1e5  # in units of the arithmetic's ε: how far J W may be from ∂f/∂x where no other way leads on
 CACHED = 1 << 17  # numbers (1 MB) in a block

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from zoo import ZOO, Tied, build
 
 from audit.blocks.fisher import NetworkFisher
-from audit.gradient_gram import largest_eigenvalues, log_determinants
+from audit.gradients.gram import largest_eigenvalues, log_determinants
 from audit.loss import BinaryCrossEntropy, CrossEntropy
 from audit.measure import Audit, Measurement, Records
 from audit.measures.fisher import Fisher, draw_subsets, squared_slope

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from audit.measures.sensitivity import MEASURE
-from audit.singular import (
+from audit.sensitivity.singular import (
     centring,
     largest_singular_value,
     local_map,

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.blocks.sensitivity import Bound, Histogram, LayerSensitivity, NetworkSensitivity
-from audit.bounds import Bounds, LayerColumns, plain_bound, skip_form
 from audit.fields import Interval
 from audit.layers import DenseLayer, dense_only
 from audit.measure import Measurement
 from audit.resample import Resampled
+from audit.sensitivity.bounds import Bounds, LayerColumns, plain_bound, skip_form
 
 Array = NDArray[np.float64]
 BINS = 40

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from audit.blocks.flatness import LayerFlatness, NetworkFlatness
 from audit.fields import Interval
-from audit.measures.flatness_terms import Terms
+from audit.flatness.terms import Terms
 from audit.resample import interval
 
 Array = NDArray[np.float64]

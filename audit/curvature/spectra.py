@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from audit.hessian import DENSE_LIMIT, LayerHessian
+from audit.curvature.hessian import DENSE_LIMIT, LayerHessian
+from audit.curvature.spectrum import EigenPairs, all_eigenpairs, top_eigenpairs
 from audit.layers import DenseLayer
 from audit.records import Records
-from audit.spectrum import EigenPairs, all_eigenpairs, top_eigenpairs
 
 TOLERANCE = 1e-7  # relative error asked of λ_max where nothing else is wanted
 

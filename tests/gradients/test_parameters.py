@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from audit.parameters import SampleGradients
+from audit.gradients.parameters import SampleGradients
 
 EXACT = 1e-11
 
@@ -140,7 +140,7 @@ def test_no_names_no_gradients():
 
 
 def test_a_huge_network_is_taken_score_by_score(monkeypatch):
-    monkeypatch.setattr("audit.parameters.NUMBERS", 8)
+    monkeypatch.setattr("audit.gradients.parameters.NUMBERS", 8)
     torch.manual_seed(0)
     network, x = pictures().double().eval().requires_grad_(False), floats(2, 8, 8)
     plain, _ = SampleGradients(network, [name for name, _ in network.named_parameters()], x).squares(x)

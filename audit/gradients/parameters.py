@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from audit.gradients.local import Form, form_of
 from audit.layers import DenseLayer
-from audit.local_gradients import Form, form_of
 from audit.watch import hooked, scores
 
 NUMBERS = 1 << 22  # numbers held at once (32 MB in float64)

@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from audit.gradients.parameters import SampleGradients, closed_parameters, other_parameters
 from audit.layers import DenseLayer
 from audit.measure import Audit
-from audit.parameters import SampleGradients, closed_parameters, other_parameters
 from audit.record import Record
 
 GATHERED = 1 << 20  # numbers gathered at once: 8 MB, which a processor's cache holds

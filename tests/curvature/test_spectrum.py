@@ -9,8 +9,8 @@ from references.flatness import hessian as brute
 from torch import Tensor, nn
 from zoo import ZOO, build
 
-from audit import spectrum
-from audit.spectrum import LayerHessian, all_eigenpairs, top_eigenpairs
+from audit.curvature import spectrum
+from audit.curvature.spectrum import LayerHessian, all_eigenpairs, top_eigenpairs
 
 EXACT = 1e-10
 

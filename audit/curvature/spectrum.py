@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from audit.hessian import DENSE_LIMIT, LayerHessian
+from audit.curvature.hessian import DENSE_LIMIT, LayerHessian
 
 __all__ = ["DENSE_LIMIT", "EigenPairs", "LayerHessian", "all_eigenpairs", "top_eigenpairs"]
 

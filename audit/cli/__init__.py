@@ -1,0 +1,37 @@
+"""The command line: the only room that prints, exits, or knows Typer. Everything heavy is imported when needed.
+
+One file holds one command. To add one, write it and name it in the import below, which is also the order of `--help`.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+from audit import __version__
+
+from audit.cli import report, layers, render, explain, schema  # isort: skip
+from audit.cli.app import app as app
+from audit.errors import AuditError
+
+COMMANDS = (report, layers, render, explain, schema)
+
+
+def main() -> None:
+    """Runs a command; every error leaves as one sentence and a documented exit code."""
+    try:
+        app()
+    except AuditError as error:
+        print(f"gen-audit: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except MemoryError:
+        print("gen-audit: The machine ran out of memory; lower --memory or --samples.", file=sys.stderr)
+        sys.exit(2)
+    except Exception:
+        traceback.print_exc()
+        print(
+            f"gen-audit: this is a fault of gen-audit {__version__} itself, not of your files; please report it with "
+            "the lines above.",
+            file=sys.stderr,
+        )
+        sys.exit(3)

@@ -1,0 +1,5 @@
+"""`python -m audit.cli`."""
+
+from audit.cli import main
+
+main()

@@ -1,0 +1,33 @@
+"""`gen-audit explain`: what a number of the report is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from audit.cli.app import AsJson, app
+from audit.errors import UsageError
+
+
+@app.command()
+def explain(
+    name: Annotated[str | None, typer.Argument(help="A number of the report, such as kappa or fisher.gamma.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every definition card, in the report's order.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print what a number of the report is and can tell."""
+    import json
+    from dataclasses import asdict
+
+    from audit.cards import ALL_CARDS
+    from audit.cards.lookup import find_cards
+    from audit.cards.text import card_text
+
+    if everything == (name is not None):
+        raise UsageError("explain: takes the name of one number, or --all; try `gen-audit explain kappa`.")
+    cards = list(ALL_CARDS) if name is None else find_cards(name)
+    if as_json:
+        print(json.dumps([asdict(card) for card in cards], indent=2, ensure_ascii=False))
+    else:
+        print("\n\n".join(map(card_text, cards)))

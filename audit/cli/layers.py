@@ -1,0 +1,18 @@
+"""`gen-audit layers`: which layers would be measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from audit.cli.app import AsJson, ModelPath, app, with_settings
+from audit.settings import resolve
+
+
+@app.command()
+@with_settings("arch", "trust_pickle", "output", "input", "conv")
+def layers(model: ModelPath, as_json: AsJson = False, **flags: Any) -> None:
+    """List the layers of MODEL: measured, or passed by and why."""
+    from audit.listing import list_layers
+    from audit.terminal import print_layers
+
+    print_layers(*list_layers(model, resolve(flags)), as_json=as_json)

@@ -1,0 +1,56 @@
+"""`gen-audit report`: audit a model and write the report."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from audit.cli.app import (
+    ConfigPath,
+    DataPath,
+    Formats,
+    ModelPath,
+    Output,
+    Quiet,
+    app,
+    chosen_formats,
+    config_for,
+    with_settings,
+)
+from audit.errors import UsageError
+from audit.settings import resolve
+
+
+@app.command()
+@with_settings()
+def report(
+    model: ModelPath,
+    data: DataPath,
+    out: Output = Path("gen-audit-report"),
+    formats: Formats = "html,pdf,json",
+    config: ConfigPath = None,
+    quiet: Quiet = False,
+    **flags: Any,
+) -> None:
+    """Audit MODEL on DATA and write the report."""
+    from audit.output import check_writable, staged
+    from audit.pipeline import run_audit
+    from audit.progress import progress_for
+    from audit.render import write_report
+    from audit.terminal import print_outcome
+
+    wanted = chosen_formats(formats)
+    settings = resolve(flags, config_for(config, data))
+    check_writable(out)
+    progress = progress_for(quiet)
+    try:
+        result = run_audit(model, data, settings, shlex.join(["gen-audit", *sys.argv[1:]]), progress)
+        with staged(out) as stage:
+            written = write_report(result, stage, wanted)
+            if not written.files:
+                raise UsageError(written.missing[0])
+    finally:
+        progress.close()
+    print_outcome(result, out, written, quiet)

@@ -1,0 +1,1 @@
+"""The terms and sums behind the flatness measures."""

@@ -1,0 +1,1 @@
+"""Per-sample gradients of every parameter, seen through their inner products only."""

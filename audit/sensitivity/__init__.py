@@ -1,0 +1,1 @@
+"""How strongly inputs, representations and weights move the output, and the bounds between them."""
