@@ -1,0 +1,68 @@
+"""What a policy says and what a verdict holds: plain values, known to every other file here and to the renderers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Bound = Literal["max", "min", "max_regression", "is", "fails_at", "status"]
+Level = Literal["off", "warn", "error"]
+Consequence = Literal["pass", "warn", "fail"]
+Status = Literal["passed", "failed", "inconclusive", "not measurable"]
+Interval = tuple[float, float] | None
+
+VERDICT_SCHEMA = "gen-audit-verdict/1"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One limit on one number of the report, on one finding or on one self-check; `*` in the path stands for each."""
+
+    path: str  # gap.error_gap, layers.*.flatness.kappa, finding.<id>, check.<id>
+    bound: Bound  # which limit: `is` for words and booleans, `fails_at` for findings, `status` for self-checks
+    limit: float | str | bool | None = None
+    relative: bool = False  # max_regression = "10%": the limit is a share of the baseline's number
+    level: Level = "error"  # warn: the rule can only ever warn
+    inconclusive: Consequence = "warn"  # when the interval lies on both sides of the limit
+    not_measurable: Consequence = "warn"  # when the report has no such number
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The rules of a release, and where they were read."""
+
+    rules: tuple[Rule, ...]
+    source: str = "the default policy"
+
+
+@dataclass(frozen=True)
+class RuleResult:
+    """What became of one rule at one number."""
+
+    id: str  # the path with its layer named, and the limit: gap.error_gap.max
+    path: str
+    status: Status
+    limit: float | str | bool | None
+    value: float | str | bool | None  # for max_regression the difference from the baseline
+    interval: Interval  # 95 %; None where the number is exact or has none
+    sentence: str
+    consequence: Consequence = "pass"  # what it does to the gate: nothing, a warning, or a failure
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The gate's answer: every result in the order of the policy, and whether the release passes."""
+
+    results: tuple[RuleResult, ...]
+    passed: bool
+    policy: str = "the default policy"
+    baseline: str | None = None
+    strict: bool = False  # warnings were turned into failures
+
+    def that(self, consequence: Consequence) -> tuple[RuleResult, ...]:
+        """The results with this consequence."""
+        return tuple(result for result in self.results if result.consequence == consequence)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain nested values, as `gen-audit check --json` prints them."""
+        return {"schema": VERDICT_SCHEMA, **asdict(self)}
