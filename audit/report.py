@@ -150,9 +150,17 @@ class Finding:
     level: str = says("good, note, watch or concern")
     title: str
     explanation: str
-    evidence: dict[str, Any]
+    evidence: dict[str, Any] = says("what it rests on: paths of this JSON, and the value that stands there")
     advice: str
     source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotJudged:
+    """A question that the audit leaves open, and why."""
+
+    what: str
+    why: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +181,8 @@ class Report:
     hygiene: Hygiene | None = None
     checks: list[Check] = field(default_factory=list)
     warnings: list[str] = says("what a reader must know before any number", default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = says("ordered by weight: concern, watch, note, good", default_factory=list)
+    not_judged: list[NotJudged] = says("what could not be judged, and why", default_factory=list)
     timings: dict[str, float | dict[str, float]] = says(
         "wall time of each stage in seconds; measures: of each measure's last step", default_factory=dict
     )
