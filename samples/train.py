@@ -32,6 +32,7 @@ class Recipe:
     learning_rate: float = 0.1
     target: float = 2e-3
     max_epochs: int = 1500
+    weight_decay: float = 0.0
     wrong_labels: float = 0.0  # share of train labels replaced by another class; such a recipe gets data of its own
 
 
@@ -71,12 +72,12 @@ def data_folder(name: str, recipe: Recipe) -> Path:
     return folder
 
 
-def corrupt(y: NDArray[np.int64], share: float) -> NDArray[np.int64]:
+def corrupt(y: NDArray[np.int64], share: float, classes: int = 10, seed: int = SEED) -> NDArray[np.int64]:
     """Labels of which exactly `share` are moved to another class, each other class equally likely."""
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed)
     chosen = rng.choice(len(y), round(share * len(y)), replace=False)
     moved = y.copy()
-    moved[chosen] = (y[chosen] + rng.integers(1, 10, len(chosen))) % 10
+    moved[chosen] = (y[chosen] + rng.integers(1, classes, len(chosen))) % classes
     return moved
 
 
@@ -87,12 +88,12 @@ def read(path: Path) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(x.reshape(len(x), -1)).float() / 255, torch.from_numpy(y)
 
 
-def train(recipe: Recipe, x: Tensor, y: Tensor) -> tuple[nn.Module, int, float]:
+def train(recipe: Recipe, x: Tensor, y: Tensor, classes: int = 10, seed: int = SEED) -> tuple[nn.Module, int, float]:
     """Plain SGD until the mean train loss is at the recipe's target; the network, the epochs taken and that loss."""
-    torch.manual_seed(SEED)
-    network = perceptron()
+    torch.manual_seed(seed)
+    network = perceptron(x.shape[1], classes)
     loss_of = nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(network.parameters(), lr=recipe.learning_rate)
+    optimizer = torch.optim.SGD(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     epochs, loss = 0, float("inf")
     while loss > recipe.target and epochs < recipe.max_epochs:
         for batch in torch.randperm(len(x)).split(recipe.batch):
@@ -105,10 +106,10 @@ def train(recipe: Recipe, x: Tensor, y: Tensor) -> tuple[nn.Module, int, float]:
     return network, epochs, loss
 
 
-def perceptron() -> nn.Module:
-    """784-30-30-10 with ReLU: the network of the papers' own MNIST experiments."""
-    layers = {"fc1": nn.Linear(784, 30), "relu1": nn.ReLU(), "fc2": nn.Linear(30, 30), "relu2": nn.ReLU()}
-    return nn.Sequential(OrderedDict(layers, fc3=nn.Linear(30, 10)))
+def perceptron(inputs: int = 784, classes: int = 10) -> nn.Module:
+    """784-30-30-10 with ReLU: the network of the papers' own MNIST experiments; other data, other ends."""
+    layers = {"fc1": nn.Linear(inputs, 30), "relu1": nn.ReLU(), "fc2": nn.Linear(30, 30), "relu2": nn.ReLU()}
+    return nn.Sequential(OrderedDict(layers, fc3=nn.Linear(30, classes)))
 
 
 def share_wrong(network: nn.Module, x: Tensor, y: Tensor) -> float:
@@ -124,7 +125,7 @@ def export(network: nn.Module, path: Path) -> None:
         warnings.simplefilter("ignore", DeprecationWarning)  # the exporter's, about itself
         torch.onnx.export(
             network.eval(),
-            (torch.zeros(2, 784),),
+            (torch.zeros(2, network.get_submodule("fc1").in_features),),
             buffer,
             input_names=["image"],
             output_names=["logits"],
