@@ -13,6 +13,7 @@ from audit import __version__
 from audit.blocks.checks import Check
 from audit.blocks.gap import GapReport
 from audit.data.base import Data, Split
+from audit.keep import keep_outcomes
 from audit.layers import DenseLayer, PassedBy
 from audit.measure import Audit, Measurement
 from audit.model.base import Model
@@ -65,6 +66,7 @@ def assemble(
         checks=checks,
         warnings=warnings,
         findings=[],
+        outcomes=keep_outcomes(audit.data, audit.train_outcome, audit.test_outcome),
         timings=_timings(timings),
     )
 

@@ -7,6 +7,7 @@ beside it says why; NaN and Infinity never leave this room.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,11 +17,13 @@ from audit.blocks.fisher import LayerFisher, NetworkFisher
 from audit.blocks.flatness import LayerFlatness, NetworkFlatness
 from audit.blocks.gap import GapReport
 from audit.blocks.hygiene import Hygiene
+from audit.blocks.outcomes import Outcomes
 from audit.blocks.sensitivity import LayerSensitivity, NetworkSensitivity
 from audit.errors import UsageError
 from audit.fields import says
 
 SCHEMA = "gen-audit/1"
+NUMBERS = re.compile(r"\[\n[-+.\deE,\s]+\]")  # a list of numbers, which goes on one line; no string holds a line break
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +186,7 @@ class Report:
     warnings: list[str] = says("what a reader must know before any number", default_factory=list)
     findings: list[Finding] = says("ordered by weight: concern, watch, note, good", default_factory=list)
     not_judged: list[NotJudged] = says("what could not be judged, and why", default_factory=list)
+    outcomes: Outcomes | None = says("each sample's loss and mistake, to pair two reports", default=None)
     timings: dict[str, float | dict[str, float]] = says(
         "wall time of each stage in seconds; measures: of each measure's last step", default_factory=dict
     )
@@ -193,7 +197,8 @@ class Report:
 
     def to_json(self) -> str:
         """The contract: stable key order, numbers in full, no NaN."""
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+        return NUMBERS.sub(lambda found: re.sub(r"\s+", " ", found[0]).replace("[ ", "[").replace(" ]", "]"), text) + "\n"
 
     @classmethod
     def from_json(cls, text: str, name: str = "report.json") -> Report:

@@ -20,6 +20,7 @@ class Split:
     y: NDArray[np.generic]
     total: int  # how many samples the split has on disk; n is smaller when a cap was applied
     index: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # positions in the split as stored
+    sha256: str = ""  # over these samples and labels as read
 
     def __len__(self) -> int:
         return len(self.x)

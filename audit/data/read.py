@@ -50,8 +50,8 @@ def read_data(path: Path, settings: Settings) -> Data:
     where = f"{path}: column {stored.label!r}" if stored.label else str(path)
     train_y, test_y, classes, said = to_indices(train.labels, test.labels, stored.names, settings.classes, where)
     return Data(
-        train=Split(train_x, train_y[train.used], len(train.rows), train.used),
-        test=Split(test_x, test_y[test.used], len(test.rows), test.used),
+        train=_split(train, train_x, train_y[train.used]),
+        test=_split(test, test_x, test_y[test.used]),
         path=path,
         layout=match.layout,
         sha256=digest(path, {*train.source.files_of(train.used), *test.source.files_of(test.used)}),
@@ -62,6 +62,10 @@ def read_data(path: Path, settings: Settings) -> Data:
         split_is_ours=train.source is test.source,
         axes=axes,
     )
+
+
+def _split(part: Part, x: Array, y: Array) -> Split:
+    return Split(x, y, len(part.rows), part.used, content_digest(x, y))
 
 
 def _both_samples(train: Part, test: Part, stored: Stored, layout: str, settings: Settings) -> tuple[Array, Array, str]:
@@ -185,6 +189,15 @@ def digest(root: Path, files: set[Path]) -> str:
         with file.open("rb") as stream:
             while piece := stream.read(1 << 20):
                 total.update(piece)
+    return total.hexdigest()
+
+
+def content_digest(*arrays: Array) -> str:
+    """sha256 over shapes, number types and values: the same samples in another folder have the same one."""
+    total = hashlib.sha256()
+    for array in arrays:
+        total.update(f"{array.shape}{array.dtype.str}".encode())
+        total.update(np.ascontiguousarray(array).data)
     return total.hexdigest()
 
 
