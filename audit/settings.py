@@ -1,7 +1,8 @@
 """Every knob of an audit: its name, its default and its one-line meaning.
 
 A value is taken from the first place that names it: command-line flag, environment variable `GEN_AUDIT_<NAME>`,
-`gen-audit.toml` (in the data folder, or `--config FILE`), the default here.
+`gen-audit.toml` (`--config FILE`, or else in the data folder, then in the working folder), `[tool.gen-audit]` in the
+`pyproject.toml` of the working folder, the default here.
 """
 
 from __future__ import annotations
@@ -9,21 +10,16 @@ from __future__ import annotations
 import difflib
 import math
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from audit.config import POLICY, read_document
 from audit.errors import UsageError
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-CONFIG_NAME = "gen-audit.toml"
 ENV_PREFIX = "GEN_AUDIT_"
+DEFAULT_ORIGIN = "default"
 
 
 LEAST_AND_MOST: dict[str, tuple[float, float]] = {
@@ -101,16 +97,14 @@ class Settings:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The settings named in a gen-audit.toml; its tables only group them, so `[data] scale = 1` sets `scale`."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be opened ({error.strerror}); name a settings file that exists.") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read as TOML ({error}); correct or remove it.") from error
+    """The settings named in a file; its tables only group them, so `[data] scale = 1` sets `scale`.
+
+    The `[policy]` table holds no settings: `audit.policy` reads it.
+    """
     flat: dict[str, Any] = {}
-    for key, value in document.items():
-        flat.update(value if isinstance(value, dict) else {key: value})
+    for key, value in read_document(path).items():
+        if key != POLICY:
+            flat.update(value if isinstance(value, dict) else {key: value})
     return {_known(key, str(path)): _coerced(key.replace("-", "_"), value, str(path)) for key, value in flat.items()}
 
 
@@ -123,13 +117,49 @@ def read_environment(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     }
 
 
-def resolve(flags: Mapping[str, Any], config: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
-    """One `Settings` from flags (None: not given), the environment and a configuration file."""
-    from_file = read_config(config) if config is not None else {}
-    given = {
-        key: _coerced(key, value, f"--{key.replace('_', '-')}") for key, value in flags.items() if value is not None
-    }
-    return Settings(**{**from_file, **read_environment(environ), **given})
+def resolve(
+    flags: Mapping[str, Any],
+    config: Path | Sequence[Path] | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Settings:
+    """One `Settings` from flags (None: not given), the environment and configuration files, strongest first."""
+    return resolve_with_origins(flags, config, environ)[0]
+
+
+def resolve_with_origins(
+    flags: Mapping[str, Any],
+    config: Path | Sequence[Path] | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> tuple[Settings, dict[str, str]]:
+    """The settings in force, and for each the place that it was taken from."""
+    paths = () if config is None else (config,) if isinstance(config, Path) else config
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys((knob.name for knob in fields(Settings)), DEFAULT_ORIGIN)
+    for path in reversed(paths):
+        named = read_config(path)
+        values, origins = values | named, origins | dict.fromkeys(named, str(path))
+    for named, spelt in ((read_environment(environ), _variable), (_given(flags), _flag)):
+        values, origins = values | named, origins | {name: spelt(name) for name in named}
+    return Settings(**values), origins
+
+
+def _given(flags: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _coerced(name, value, _flag(name)) for name, value in flags.items() if value is not None}
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _variable(name: str) -> str:
+    return f"{ENV_PREFIX}{name.upper()}"
+
+
+def from_report(values: Mapping[str, Any], where: str) -> Settings:
+    """The settings that a report prints; those that it does not print take their defaults."""
+    known: dict[str, Any] = {_known(key, where): value for key, value in values.items()}
+    given = {key: _coerced(key, value, where) for key, value in known.items() if value is not None}
+    return Settings(**(known | given))
 
 
 def _known(key: str, where: str) -> str:

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from audit import __version__
+from audit.config import CONFIG_NAME
 from audit.errors import UsageError
-from audit.settings import CONFIG_NAME, Settings
+from audit.settings import Settings
 
 app = typer.Typer(
     name="gen-audit",
@@ -29,7 +30,9 @@ ModelPath = Annotated[
     Path, typer.Argument(metavar="MODEL", help="ONNX, .pt2, TorchScript, state_dict (.pt, .pth) or .safetensors file.")
 ]
 DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="Folder with a train and a test split.")]
-ConfigPath = Annotated[Path | None, typer.Option(help=f"Settings file (default: {CONFIG_NAME} in the data folder).")]
+ConfigPath = Annotated[
+    Path | None, typer.Option(help=f"Settings file (default: {CONFIG_NAME} in the data folder, then in this one).")
+]
 Output = Annotated[Path, typer.Option("-o", "--out", help="Folder to write the report into.")]
 Formats = Annotated[str, typer.Option("-f", "--format", help=f"Which files to write, of {','.join(FORMATS)}.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no summary; errors only.")]
@@ -92,11 +95,3 @@ def chosen_formats(text: str) -> tuple[str, ...]:
     if unknown or not wanted:
         raise UsageError(f"-f: {text!r} names no format that exists; choose among {', '.join(FORMATS)}.")
     return wanted
-
-
-def config_for(config: Path | None, data: Path) -> Path | None:
-    """The settings file: the one named, or else the one in the data folder."""
-    if config is not None:
-        return config
-    beside = data / CONFIG_NAME
-    return beside if beside.is_file() else None

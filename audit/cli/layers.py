@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from audit.cli.app import AsJson, ModelPath, app, with_settings
+from audit.config import config_files
 from audit.settings import resolve
 
 
@@ -15,4 +16,4 @@ def layers(model: ModelPath, as_json: AsJson = False, **flags: Any) -> None:
     from audit.listing import list_layers
     from audit.terminal import print_layers
 
-    print_layers(*list_layers(model, resolve(flags)), as_json=as_json)
+    print_layers(*list_layers(model, resolve(flags, config_files())), as_json=as_json)

@@ -16,9 +16,9 @@ from audit.cli.app import (
     Quiet,
     app,
     chosen_formats,
-    config_for,
     with_settings,
 )
+from audit.config import config_files
 from audit.errors import UsageError
 from audit.settings import resolve
 
@@ -42,7 +42,7 @@ def report(
     from audit.terminal import print_outcome
 
     wanted = chosen_formats(formats)
-    settings = resolve(flags, config_for(config, data))
+    settings = resolve(flags, config_files(config, data))
     check_writable(out)
     progress = progress_for(quiet)
     try:

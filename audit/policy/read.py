@@ -1,0 +1,126 @@
+"""Reads a policy: the `[policy]` table of a gen-audit.toml, or of `[tool.gen-audit]` in a pyproject.toml.
+
+A table is a rule, and its name is the path of what it is about; quoted or not makes no difference:
+
+    [policy.gap.error_gap]
+    max = 0.05
+    inconclusive = "warn"
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from audit.config import POLICY, read_document
+from audit.errors import UsageError
+from audit.policy.paths import check_path
+from audit.policy.rules import Bound, Consequence, Level, Policy, Rule
+
+LIMITS: tuple[Bound, ...] = ("max", "min", "max_regression", "is")
+CHOICES = {
+    "level": get_args(Level),
+    "inconclusive": get_args(Consequence),
+    "not_measurable": get_args(Consequence),
+    "fails_at": ("note", "watch", "concern"),
+}
+DEFAULT = Path(__file__).parent / "default.toml"
+
+
+def read_policy(path: Path) -> Policy:
+    """The policy that a file holds, or a sentence that says what is wrong with it."""
+    table = policy_table(path)
+    if table is None:
+        raise UsageError(f"{path}: has no [policy] table; `gen-audit init` writes one to start from.")
+    return parse_policy(table, str(path))
+
+
+def default_policy() -> Policy:
+    """The rules that apply where no policy is given: those that `gen-audit init` writes."""
+    return parse_policy(policy_table(DEFAULT) or {}, "the default policy")
+
+
+def policy_table(path: Path) -> Mapping[str, Any] | None:
+    """The `[policy]` table of a file as it stands; None where it has none."""
+    table = read_document(path).get(POLICY)
+    if table is not None and not isinstance(table, Mapping):
+        raise UsageError(f"{path}: policy is {table!r}, not a table; write rules as [policy.gap.error_gap].")
+    return table
+
+
+def parse_policy(table: Mapping[str, Any], where: str) -> Policy:
+    """Rules from the nested tables of TOML."""
+    rules = tuple(rule for path, keys in _tables(table, ()) for rule in _rules(path, keys, f"{where}: [policy.{path}]"))
+    if not rules:
+        raise UsageError(f"{where}: [policy] has no rule; `gen-audit init` writes some to start from.")
+    return Policy(rules, where)
+
+
+def _tables(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every table that holds keys of its own, or nothing at all, with the path that its name spells."""
+    inner = {name: value for name, value in table.items() if isinstance(value, Mapping)}
+    keys = {name: value for name, value in table.items() if name not in inner}
+    if keys and not path:
+        raise UsageError(f"[policy]: {next(iter(keys))!r} stands outside a rule; write it under [policy.<path>].")
+    if path and (keys or not inner):
+        yield ".".join(path), keys
+    for name, value in inner.items():
+        yield from _tables(value, (*path, name))
+
+
+def _rules(path: str, keys: Mapping[str, Any], where: str) -> Iterator[Rule]:
+    """One rule for each limit in a table."""
+    kind = path.split(".")[0]
+    allowed = {"check": (), "finding": ("fails_at",)}.get(kind, (*LIMITS, "inconclusive"))
+    _check_keys(keys, (*allowed, "level", "not_measurable"), where)
+    common = {name: keys[name] for name in ("level", "inconclusive", "not_measurable") if name in keys}
+    if kind == "check":
+        yield Rule(path, "status", **common)
+    elif kind == "finding":
+        yield Rule(path, "fails_at", keys.get("fails_at", "watch"), **common)
+    else:
+        check_path(path, where)
+        yield from _limits(path, keys, common, where)
+
+
+def _limits(path: str, keys: Mapping[str, Any], common: Mapping[str, Any], where: str) -> Iterator[Rule]:
+    given = [bound for bound in LIMITS if bound in keys]
+    if not given and common.get("level") != "off":
+        raise UsageError(f"{where} sets no limit; give it {', '.join(LIMITS[:-1])} or {LIMITS[-1]}.")
+    for bound in given or LIMITS[:1]:
+        limit, relative = _limit(bound, keys.get(bound), where) if given else (None, False)
+        yield Rule(path, bound, limit, relative, **common)
+
+
+def _limit(bound: Bound, value: Any, where: str) -> tuple[float | str | bool, bool]:
+    """The limit, and whether it is a share of the baseline's number."""
+    if bound == "is":
+        if not isinstance(value, (bool, str)):
+            raise UsageError(
+                f'{where} is = {value!r}: "is" takes a word, true or false; for a number give max and min.'
+            )
+        return value, False
+    if bound == "max_regression" and isinstance(value, str) and value.endswith("%"):
+        return _number(bound, value[:-1].strip(), value, where) / 100, True
+    if isinstance(value, (bool, str)):
+        value = None
+    return _number(bound, value, value, where), False
+
+
+def _number(bound: str, value: Any, written: Any, where: str) -> float:
+    hint = ', or a share of the baseline\'s as "10%"' if bound == "max_regression" else ""
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{where} {bound} = {written!r} is not a number{hint}.") from error
+
+
+def _check_keys(keys: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
+    for key, value in keys.items():
+        if key not in allowed:
+            near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.0)[0]
+            raise UsageError(f"{where} has no key {key!r}; the nearest one is {near!r}.")
+        if key in CHOICES and value not in CHOICES[key]:
+            raise UsageError(f"{where} {key} = {value!r} is not one of {', '.join(CHOICES[key])}.")
