@@ -198,7 +198,7 @@ class Report:
     def to_json(self) -> str:
         """The contract: stable key order, numbers in full, no NaN."""
         text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
-        return NUMBERS.sub(lambda found: re.sub(r"\s+", " ", found[0]).replace("[ ", "[").replace(" ]", "]"), text) + "\n"
+        return NUMBERS.sub(lambda found: f"[{' '.join(found[0][1:-1].split())}]", text) + "\n"
 
     @classmethod
     def from_json(cls, text: str, name: str = "report.json") -> Report:
