@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from audit.config import CONFIG_NAME
 from audit.data import arrays, cifar, idx, images, tables, tensors
 from audit.data.source import Folder, Match
 from audit.errors import DataError
-from audit.config import CONFIG_NAME
 from audit.settings import Settings
 
 READERS = (arrays.find, tables.find, images.find, idx.find, cifar.find, tensors.find)
