@@ -32,6 +32,7 @@ from audit.report import (
     Tool,
 )
 from audit.suite import Results, Tail
+from audit.thumbnails import make_gallery
 
 MEASURE = "measure "  # how the suite names the stage of a measure
 
@@ -50,6 +51,7 @@ def assemble(
 ) -> Report:
     """The finished report."""
     measured = {key: found for key, found in results.measurements.items() if key != "hygiene"}
+    hygiene = results.measurements["hygiene"].network
     return Report(
         schema=SCHEMA,
         created=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -62,7 +64,8 @@ def assemble(
         layers=[_layer(layer, results.tails[layer.name], measured, len(audit.train)) for layer in audit.layers],
         passed_by=[PassedByReport(name=layer.name, op=layer.op, why=layer.why) for layer in passed_by],
         network=NetworkReport(**{key: found.network for key, found in measured.items()}),
-        hygiene=results.measurements["hygiene"].network,
+        hygiene=hygiene,
+        gallery=make_gallery(audit.data, results.measurements["duality"].network, hygiene),
         checks=checks,
         warnings=warnings,
         findings=[],

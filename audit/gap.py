@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.blocks.gap import ClassGap, GapReport
+from audit.confusion import count_confusions
 from audit.fields import Interval
 from audit.outcome import Outcome
 from audit.resample import interval, resampled_means, wilson
@@ -51,6 +52,7 @@ def measure_gap(train: Outcome, test: Outcome, classes: Sequence[str] | None, dr
         test_r2=r_squared(test) if regression else None,
         bootstrap=draws,
         per_class=[_class_gap(train, test, *named, draws, seed) for named in enumerate(classes or ())],
+        confusion=None if regression or classes is None else count_confusions(test, classes),
         skipped="error and accuracy do not exist for regression" if regression else None,
     )
 

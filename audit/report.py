@@ -15,6 +15,7 @@ from audit.blocks.checks import Check
 from audit.blocks.duality import Carriers, DualityBlock
 from audit.blocks.fisher import LayerFisher, NetworkFisher
 from audit.blocks.flatness import LayerFlatness, NetworkFlatness
+from audit.blocks.gallery import Gallery
 from audit.blocks.gap import GapReport
 from audit.blocks.hygiene import Hygiene
 from audit.blocks.outcomes import Outcomes
@@ -182,6 +183,7 @@ class Report:
     passed_by: list[PassedByReport]
     network: NetworkReport = field(default_factory=NetworkReport)
     hygiene: Hygiene | None = None
+    gallery: Gallery | None = says("samples to look at, named elsewhere in the report", default=None)
     checks: list[Check] = field(default_factory=list)
     warnings: list[str] = says("what a reader must know before any number", default_factory=list)
     findings: list[Finding] = says("ordered by weight: concern, watch, note, good", default_factory=list)

@@ -24,6 +24,24 @@ class ClassGap:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """How often one class is answered for another."""
+
+    label: str = says("the right class")
+    answer: str
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confusion:
+    """Which class is answered for which on the test split."""
+
+    counts: list[list[int]] | None = says("test samples; row: right class, column: answer, as in data.class_names")
+    most: list[Mistake] = says("the most frequent mistakes, most frequent first")
+    skipped: str | None = says("why counts is null", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class GapReport:
     """The observed generalization gap: test minus train. Intervals are 95 % bootstrap intervals over samples."""
 
@@ -47,4 +65,5 @@ class GapReport:
     test_r2: float | None = None
     bootstrap: int = says("draws behind each interval", default=0)
     per_class: list[ClassGap] = field(default_factory=list)
+    confusion: Confusion | None = says("null for regression", default=None)
     skipped: str | None = says("why some numbers above are null", default=None)

@@ -56,6 +56,14 @@ class Conflicts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Neighbour:
+    """A train sample beside another."""
+
+    index: int = says("position in the train split as stored")
+    label: str = says("the label it was given")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Suspect:
     """A train sample whose label is probably wrong."""
 
@@ -64,6 +72,7 @@ class Suspect:
     neighbours_label: str = says("the label that most of its neighbours have")
     agreement: float = says("share of the neighbours that have that label")
     own: float = says("share of the neighbours that have the given label")
+    neighbours: list[Neighbour] = says("the nearest of them, nearest first", default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

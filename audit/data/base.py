@@ -27,6 +27,22 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """How samples that were stored as images and rearranged for the model are seen as images again."""
+
+    axes: str  # of a stored sample: "hw", "hwc" or "chw"
+    shape: tuple[int, ...]  # of a stored sample
+    order: tuple[int, ...] | None = None  # in which its axes were put, before they were given another shape
+
+    def images(self, x: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Samples as fed [n, ...] → [n, height, width, channels]."""
+        order = self.order or tuple(range(len(self.shape)))
+        x = x.reshape(len(x), *(self.shape[axis] for axis in order))
+        x = x.transpose(0, *(order.index(axis) + 1 for axis in range(len(order))))
+        return x[..., None] if self.axes == "hw" else np.moveaxis(x, 1, 3) if self.axes == "chw" else x
+
+
+@dataclass(frozen=True)
 class Data:
     """A train and a test split, ready for the network's input."""
 
@@ -41,3 +57,4 @@ class Data:
     notes: tuple[str, ...] = ()  # what was done to the inputs, one sentence each
     split_is_ours: bool = False  # the folder had one split and --test-fraction made two
     axes: str = ""  # what a stored sample's axes are: "hw", "hwc", "chw", "features"; "" where unknown, or once fitted
+    picture: Picture | None = None  # where the samples are images, once they are fitted

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from audit.data.axes import to_colour, to_gray
-from audit.data.base import Data, Split
+from audit.data.base import Data, Picture, Split
 from audit.data.labels import listed
 from audit.data.prepare import describe_preparation, prepare
 from audit.data.source import Array
@@ -54,7 +54,14 @@ def fit(data: Data, shape: Wanted | None, accepts: Accepts | None, settings: Set
     if way.word != "none":
         notes.append(f"Samples of shape {stored.train.x.shape[1:]} were fitted to {way.shape} ({way.word}).")
     train, test = (_fitted(split, stored, way, settings, name) for name, split in _splits(stored))
-    return replace(data, train=train, test=test, notes=tuple(notes), axes="")
+    return replace(data, train=train, test=test, notes=tuple(notes), axes="", picture=_picture(stored, way))
+
+
+def _picture(stored: Data, way: Way) -> Picture | None:
+    """How to see a fitted sample as the image it was; None where samples are no images."""
+    shape = stored.train.x.shape[1:]
+    images = stored.axes in ("hw", "hwc", "chw") and ("c" not in stored.axes or shape[stored.axes.index("c")] in (1, 3))
+    return Picture(stored.axes, shape, way.order) if images else None
 
 
 def _splits(data: Data) -> tuple[tuple[str, Split], tuple[str, Split]]:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.blocks.hygiene import (
@@ -13,6 +14,7 @@ from audit.blocks.hygiene import (
     Conflicts,
     NearDuplicates,
     NearTwin,
+    Neighbour,
     SpaceTried,
     Suspect,
     SuspectedMislabels,
@@ -22,11 +24,12 @@ from audit.hygiene.balance import class_balance
 from audit.hygiene.ground import FEATURES, Ground
 from audit.hygiene.mislabels import DOMINANCE, Tried, Votes, judge, leave_one_out, wrong_rate
 from audit.hygiene.near import FEWEST, NearTwins, find_near_twins
-from audit.hygiene.neighbours import NEIGHBOURS
+from audit.hygiene.neighbours import NEIGHBOURS, look_around
 from audit.hygiene.rows import PAIRS
 from audit.resample import wilson
 
 SUSPECTS = 50  # that the report lists
+BESIDE = 5  # nearest neighbours that it names for each of them
 RULE = (
     f"A train label is suspect where at least half of its {NEIGHBOURS} nearest neighbours agree on one other label, "
     f"and at least {DOMINANCE} times as many as have the given one."
@@ -144,7 +147,7 @@ def suspected_mislabels(ground: Ground) -> SuspectedMislabels:
         spaces=spaces,
         neighbours=NEIGHBOURS,
         rule=RULE,
-        suspects=_suspects(ground, votes),
+        suspects=_suspects(ground, tried, votes),
         caveat=DISTORTED if tried.space.name == FEATURES else NO_YARDSTICK if chance is None else None,
     )
 
@@ -171,10 +174,11 @@ def _blind(ground: Ground, tried: Tried, votes: Votes) -> bool:
     return wilson(agreement, len(y))[0] <= commonest
 
 
-def _suspects(ground: Ground, votes: Votes) -> list[Suspect]:
+def _suspects(ground: Ground, tried: Tried, votes: Votes) -> list[Suspect]:
     rows = torch.nonzero(votes.suspect)[:, 0].cpu().numpy()
     top, own, label, y = (part.cpu().numpy() for part in (votes.top, votes.own, votes.label, ground.y))
     rows = rows[np.lexsort((rows, own[rows], -top[rows]))][:SUSPECTS]
+    beside = _beside(ground, tried, rows)
     return [
         Suspect(
             index=int(ground.train_index[row]),
@@ -182,9 +186,19 @@ def _suspects(ground: Ground, votes: Votes) -> list[Suspect]:
             neighbours_label=ground.names[int(label[row])],
             agreement=float(top[row]),
             own=float(own[row]),
+            neighbours=[
+                Neighbour(index=int(ground.train_index[near]), label=ground.names[int(y[near])]) for near in nearest
+            ],
         )
-        for row in rows
+        for row, nearest in zip(rows, beside, strict=True)
     ]
+
+
+def _beside(ground: Ground, tried: Tried, rows: NDArray[np.int64]) -> list[list[int]]:
+    """Positions of the nearest other train inputs of each row, nearest first."""
+    index = torch.from_numpy(rows).to(ground.device)
+    around = look_around(tried.space, tried.space.train[index], ground.voters, ground.place[index])
+    return [nearest[:BESIDE] for nearest in around.nearest.tolist()]
 
 
 def _no_list(spaces: list[SpaceTried], why: str) -> SuspectedMislabels:

@@ -204,6 +204,10 @@ def test_labels_moved_in_clear_classes_are_listed_and_their_rate_is_told(make_au
     strengths = [(-one.agreement, one.own) for one in found.suspects]
     assert strengths == sorted(strengths)
     assert found.expected_by_chance == 0
+    for one in found.suspects:
+        scale = x.std(0) if found.space == "standardised input" else 1
+        nearest = np.argsort((((x - x[one.index]) / scale) ** 2).sum(1), kind="stable")[1:6]
+        assert [(beside.index, beside.label) for beside in one.neighbours] == [(k, str(given[k])) for k in nearest]
     assert found.estimated_rate == pytest.approx(0.1, abs=1e-12)
     low, high = found.estimated_rate_ci95
     assert low < 0.1 < high
