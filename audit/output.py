@@ -11,7 +11,17 @@ from pathlib import Path
 
 from audit.errors import UsageError
 
-OURS = ("report.json", "report.html", "report.pdf", "report.md")
+FILES = {
+    "html": "report.html",
+    "pdf": "report.pdf",
+    "json": "report.json",
+    "md": "report.md",
+    "junit": "report.junit.xml",
+    "sarif": "report.sarif",
+    "cyclonedx": "report.cdx.json",
+    "hf": "report.model-index.yml",
+}
+"""Every format and its file, under a name that its readers look for."""
 
 
 @contextmanager
@@ -36,7 +46,7 @@ def staged(folder: Path, new_audit: bool = True) -> Iterator[Path]:
         written = {file.name for file in stage.iterdir()}
         for name in sorted(written):
             os.replace(stage / name, folder / name)
-        for name in set(OURS) - written if new_audit else ():
+        for name in set(FILES.values()) - written if new_audit else ():
             (folder / name).unlink(missing_ok=True)
     finally:
         shutil.rmtree(stage, ignore_errors=True)

@@ -13,6 +13,7 @@ import typer
 from audit import __version__
 from audit.config import CONFIG_NAME
 from audit.errors import UsageError
+from audit.output import FILES
 from audit.settings import Settings
 
 app = typer.Typer(
@@ -24,7 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-FORMATS = ("html", "pdf", "json", "md")
+FORMATS = tuple(FILES)
 
 ModelPath = Annotated[
     Path, typer.Argument(metavar="MODEL", help="ONNX, .pt2, TorchScript, state_dict (.pt, .pth) or .safetensors file.")

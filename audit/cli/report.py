@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -39,6 +40,7 @@ def report(
     from audit.pipeline import run_audit
     from audit.progress import progress_for
     from audit.render import write_report
+    from audit.render.github import tell_github
     from audit.terminal import print_outcome
 
     wanted = chosen_formats(formats)
@@ -54,3 +56,5 @@ def report(
     finally:
         progress.close()
     print_outcome(result, out, written, quiet)
+    for annotation in tell_github(result, os.environ):
+        print(annotation, file=sys.stderr)

@@ -6,11 +6,20 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from audit.output import FILES
+from audit.render.cyclonedx import render_cyclonedx
 from audit.render.html import render_html
+from audit.render.junit import render_junit
 from audit.render.markdown import render_markdown
+from audit.render.model_index import render_model_index
 from audit.render.pdf import PdfUnavailable, write_pdf
+from audit.render.sarif import render_sarif
 from audit.report import Report
+
+if TYPE_CHECKING:
+    from audit.policy import Verdict
 
 __all__ = ["PdfUnavailable", "Written", "render_html", "render_markdown", "write_pdf", "write_report"]
 
@@ -23,17 +32,25 @@ class Written:
     missing: tuple[str, ...] = ()  # a sentence for each that could not be: what is missing and how to get it
 
 
-def write_report(report: Report, folder: Path, formats: Sequence[str]) -> Written:
-    """Write `report.<format>` into `folder` for each format of html, pdf, json and md.
+def write_report(report: Report, folder: Path, formats: Sequence[str], verdict: Verdict | None = None) -> Written:
+    """Write the file of each format into `folder`: see `audit.output.FILES`.
 
     A PDF needs libraries that pip cannot install; without them the other files are still written.
     """
     text = report.to_json()
     values = json.loads(Report.from_json(text).to_json())  # what `gen-audit render` sees: both draw the same page
-    pages = {"json": lambda: text, "html": lambda: render_html(values), "md": lambda: render_markdown(values)}
+    pages = {
+        "json": lambda: text,
+        "html": lambda: render_html(values),
+        "md": lambda: render_markdown(values),
+        "junit": lambda: render_junit(values, verdict),
+        "sarif": lambda: render_sarif(values, verdict),
+        "cyclonedx": lambda: render_cyclonedx(values, verdict),
+        "hf": lambda: render_model_index(values),
+    }
     files, missing = [], []
     for kind in formats:
-        path = folder / f"report.{kind}"
+        path = folder / FILES[kind]
         try:
             if kind == "pdf":
                 write_pdf(render_html(values, paper=True), path)

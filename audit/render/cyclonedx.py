@@ -1,0 +1,108 @@
+"""The report as a CycloneDX 1.6 bill of materials: the model with its measured performance, and the data it met."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from audit.render.metrics import Metric, metrics
+from audit.render.statements import loudest_first, statements
+from audit.render.words import file_name, used
+
+if TYPE_CHECKING:
+    from audit.policy import Verdict
+
+SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
+Block = dict[str, Any]
+
+
+def render_cyclonedx(report: Block, verdict: Verdict | None = None) -> str:
+    """The bill of materials of a report's JSON values; the same values give the same bytes."""
+    model, data = _model(report, verdict), _data(report["data"])
+    tool = {"type": "application", "name": "gen-audit", "version": report["tool"]["version"]}
+    identity = json.dumps([model, data, tool], sort_keys=True)
+    bill = {
+        "$schema": SCHEMA,
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": uuid.uuid5(uuid.NAMESPACE_OID, identity).urn,
+        "version": 1,
+        "metadata": {"timestamp": report["created"], "tools": {"components": [tool]}},
+        "components": [model, data],
+        "dependencies": [{"ref": model["bom-ref"], "dependsOn": [data["bom-ref"]]}, {"ref": data["bom-ref"]}],
+    }
+    return json.dumps(bill, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _model(report: Block, verdict: Verdict | None) -> Block:
+    model = report["model"]
+    return {
+        "type": "machine-learning-model",
+        "bom-ref": f"model:{model['sha256']}",
+        "name": file_name(model["path"]),
+        "hashes": [{"alg": "SHA-256", "content": model["sha256"]}],
+        "modelCard": {
+            "modelParameters": _parameters(report),
+            "quantitativeAnalysis": {"performanceMetrics": [_metric(metric) for metric in metrics(report)]},
+            "considerations": {"technicalLimitations": _limitations(report)},
+        },
+        "properties": _properties(report, verdict),
+    }
+
+
+def _parameters(report: Block) -> Block:
+    model = report["model"]
+    taken = f"{model['input']['dtype']} {model['input']['shape']}"
+    return {
+        "approach": {"type": "supervised"},
+        "task": model["task"],
+        "datasets": [{"ref": f"data:{report['data']['sha256']}"}],
+        "inputs": [{"format": taken}],
+        "outputs": [{"format": f"{model['output']} [{model['outputs']}]"}],
+    }
+
+
+def _metric(metric: Metric) -> Block:
+    """CycloneDX writes numbers as text."""
+    words = {"test": "test split", "train": "train split", "gap": "test split minus train split"}
+    block: Block = {"type": metric.name, "value": repr(metric.value), "slice": words.get(metric.slice, metric.slice)}
+    if metric.interval is not None:
+        low, high = metric.interval
+        block["confidenceInterval"] = {"lowerBound": repr(low), "upperBound": repr(high)}
+    return block
+
+
+def _limitations(report: Block) -> list[str]:
+    """What speaks against relying on the model, whatever a policy makes of it."""
+    said = [f"{each.title}: {each.text}" for each in loudest_first(statements(report))]
+    shared = "Intervals cover the chance in drawing these samples; data from elsewhere or from later can differ."
+    return [*said, shared]
+
+
+def _properties(report: Block, verdict: Verdict | None) -> list[dict[str, str]]:
+    model, checks = report["model"], [check["status"] for check in report["checks"] if check["kind"] == "check"]
+    named = {
+        "report-schema": report["schema"],
+        "model.format": model["format"],
+        "model.parameters": str(model["parameters"]),
+        "model.opset": str(model["opset"]) if model["opset"] is not None else None,
+        "model.loss": model["loss"],
+        "interval-level": "0.95",
+        "self-checks.passed": str(checks.count("passed")),
+        "self-checks.failed": str(checks.count("failed")),
+        "verdict": None if verdict is None else "passed" if verdict.passed else "failed",
+    }
+    return [{"name": f"gen-audit:{name}", "value": value} for name, value in named.items() if value is not None]
+
+
+def _data(data: Block) -> Block:
+    held = f"{used(data['train'])} train and {used(data['test'])} test samples"
+    content = {"type": "dataset", "name": file_name(data["path"]), "description": held}
+    return {
+        "type": "data",
+        "bom-ref": f"data:{data['sha256']}",
+        "name": file_name(data["path"]),
+        "hashes": [{"alg": "SHA-256", "content": data["sha256"]}],
+        "data": [content],
+    }

@@ -1,0 +1,68 @@
+"""What GitHub Actions shows of an audit: the summary of the step, and annotations on the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from audit.render.markdown import render_markdown
+from audit.render.statements import Statement, loudest_first, statements
+from audit.render.templates import cell
+
+if TYPE_CHECKING:
+    from audit.policy import Verdict
+    from audit.report import Report
+
+SUMMARY = "GITHUB_STEP_SUMMARY"
+COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
+MOST = 10  # annotations of each kind that GitHub keeps of a step
+
+
+def tell_github(report: Report, environ: Mapping[str, str], verdict: Verdict | None = None) -> list[str]:
+    """Appends the Markdown to the step's summary, where there is one, and gives the annotations to print."""
+    if not environ.get(SUMMARY):
+        return []
+    values = json.loads(report.to_json())
+    try:
+        with Path(environ[SUMMARY]).open("a", encoding="utf-8", errors="replace", newline="\n") as summary:
+            summary.write(f"{step_summary(values, verdict)}\n")
+    except OSError as error:
+        return [f"::warning::{_message(f'{SUMMARY}: cannot be written to ({error.strerror}).')}"]
+    return workflow_commands(values, verdict)
+
+
+def step_summary(report: dict[str, Any], verdict: Verdict | None = None) -> str:
+    """The verdict, if there is one, above the Markdown of the report."""
+    if verdict is None:
+        return render_markdown(report)
+    said = [f"- **{result.status}** {cell(result.sentence)}" for result in verdict.results]
+    opening = "The release passes." if verdict.passed else "The release fails."
+    return "\n".join([f"**{opening}**", "", *said, "", render_markdown(report)])
+
+
+def workflow_commands(report: dict[str, Any], verdict: Verdict | None = None) -> list[str]:
+    """Workflow commands, loudest first and no more than GitHub keeps."""
+    heard = loudest_first(statements(report, verdict))
+    kept = [statement for kind in COMMANDS for statement in [each for each in heard if each.level == kind][:MOST]]
+    return [_command(statement, report["model"]["path"]) for statement in kept]
+
+
+def _command(statement: Statement, file: str) -> str:
+    text = " ".join(filter(None, (statement.text, statement.advice)))
+    return f"::{COMMANDS[statement.level]} file={_escaped(file)},title={_escaped(statement.title)}::{_message(text)}"
+
+
+def _message(text: str) -> str:
+    r"""Text of a workflow command: one line, and no command within it.
+
+    >>> _message("90 %\n::error::x")
+    '90 %25%0A::error::x'
+    """
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _escaped(text: str) -> str:
+    """A property of a workflow command, in which colons and commas mean something too."""
+    return _message(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,87 @@
+"""What an audit says that a machine may act on: one statement each, whatever format carries it.
+
+Without a verdict a failed self-check is a failure, and nothing else is: findings inform. With a verdict the policy
+alone decides, so that the failures in a file are exactly the rules that fail the gate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from audit.policy import RuleResult, Verdict
+
+Group = Literal["rule", "warning", "check", "assumption", "finding"]
+Outcome = Literal["passed", "failed", "open"]
+Loudness = Literal["error", "warning", "note", "none"]
+
+LOUDNESS: tuple[Loudness, ...] = ("error", "warning", "note", "none")
+OF_FINDING: dict[str, Loudness] = {"concern": "warning", "watch": "note"}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A rule, a warning, a self-check, an assumption or a finding, with what became of it."""
+
+    group: Group
+    id: str
+    title: str
+    text: str
+    outcome: Outcome = "passed"  # open: could not be told, or does not decide
+    level: Loudness = "none"  # how loudly to say it
+    advice: str = ""
+    source: str = ""
+
+    @property
+    def key(self) -> str:
+        """A name that is unique over the groups, such as check/determinism."""
+        return f"{self.group}/{self.id}"
+
+
+def statements(report: dict[str, Any], verdict: Verdict | None = None) -> list[Statement]:
+    """Everything the report says, rules first, in the report's order."""
+    rules = [] if verdict is None else [_rule(result) for result in verdict.results]
+    checks = [_check(check, decides=verdict is None) for check in report["checks"]]
+    return [*rules, *map(_warning, report["warnings"]), *checks, *map(_finding, report["findings"])]
+
+
+def loudest_first(said: list[Statement]) -> list[Statement]:
+    """Those that call for attention, errors before warnings before notes."""
+    heard = [statement for statement in said if statement.level != "none"]
+    return sorted(heard, key=lambda statement: LOUDNESS.index(statement.level))
+
+
+def _rule(result: RuleResult) -> Statement:
+    loud: dict[str, tuple[Outcome, Loudness]] = {"fail": ("failed", "error"), "warn": ("open", "warning")}
+    quiet: tuple[Outcome, Loudness] = ("passed", "none") if result.status == "passed" else ("open", "note")
+    outcome, level = loud.get(result.consequence, quiet)
+    return Statement("rule", result.id, f"Policy: {result.id}", result.sentence, outcome, level)
+
+
+def _warning(sentence: str) -> Statement:
+    return Statement("warning", "before-any-number", "To know before any number", sentence, "open", "warning")
+
+
+def _check(check: dict[str, Any], decides: bool) -> Statement:
+    outcome: Outcome = "passed" if check["status"] == "passed" else "open"
+    level: Loudness = "none"
+    group: Group = "check" if check["kind"] == "check" else "assumption"
+    if check["status"] == "failed":
+        outcome = "failed" if group == "check" and decides else "open"
+        level = "note" if group == "assumption" else "error" if decides else "warning"
+    return Statement(group, check["id"], check["title"], _measured(check), outcome, level)
+
+
+def _measured(check: dict[str, Any]) -> str:
+    """What was done, and the number it gave."""
+    opening = {"failed": "This does not hold here. "}.get(check["status"], "")
+    if check["value"] is None or check["tolerance"] is None:
+        return f"{opening}{check['explanation']}"
+    return f"{opening}{check['explanation']} Measured {check['value']:.3g}, allowed {check['tolerance']:.3g}."
+
+
+def _finding(finding: dict[str, Any]) -> Statement:
+    level = OF_FINDING.get(finding["level"], "none")
+    words = (finding["title"], finding["explanation"], "passed", level, finding["advice"], finding["source"])
+    return Statement("finding", finding["id"], *words)
