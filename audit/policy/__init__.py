@@ -4,6 +4,8 @@
 `judge.py` decides, `words.py` says so.
 """
 
+from audit.policy.judge import judge
+from audit.policy.read import default_policy, read_policy
 from audit.policy.rules import Policy, Rule, RuleResult, Verdict
 
-__all__ = ["Policy", "Rule", "RuleResult", "Verdict"]
+__all__ = ["Policy", "Rule", "RuleResult", "Verdict", "default_policy", "judge", "read_policy"]

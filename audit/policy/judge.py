@@ -1,0 +1,116 @@
+"""Holds a report against a policy, rule by rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from audit.errors import UsageError
+from audit.policy.baseline import not_comparable, unmatched, worsening, worsening_interval
+from audit.policy.limits import status_of
+from audit.policy.lookup import Found, find
+from audit.policy.rules import Consequence, Interval, Policy, Rule, RuleResult, Status, Verdict
+from audit.policy.statements import judge_check, judge_finding
+from audit.policy.words import about_limit, about_regression, about_word
+from audit.report import Report
+
+NO_BASELINE = "no baseline was given"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One rule's answer about one number."""
+
+    status: Status
+    sentence: str
+    value: float | str | bool | None = None
+    interval: Interval = None
+    allowed: float | None = None  # a relative limit in the number's own unit
+
+
+def judge(policy: Policy, report: Report, baseline: Report | None = None, *, strict: bool = False) -> Verdict:
+    """The verdict on a report. `strict` turns warnings into failures."""
+    new, old = report.to_dict(), None if baseline is None else baseline.to_dict()
+    named = {rule.path for rule in policy.rules if "*" not in rule.path}
+    results = tuple(
+        _result(rule, path, judged, strict)
+        for rule in policy.rules
+        if rule.level != "off"
+        for path, judged in _answers(rule, new, old)
+        if path == rule.path or path not in named  # a rule of its own beats the one for all
+    )
+    passed = all(result.consequence != "fail" for result in results)
+    return Verdict(results, passed, policy.source, None if baseline is None else baseline.model.path, strict)
+
+
+def _answers(rule: Rule, new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[tuple[str, Judged]]:
+    if rule.bound == "status":
+        yield from ((path, Judged(status, words)) for path, status, words in judge_check(rule, new))
+    elif rule.bound == "fails_at":
+        yield from ((path, Judged(status, words)) for path, status, words in judge_finding(rule, new))
+    else:
+        yield from ((found.path, _judge_number(rule, found, new, old)) for found in find(rule.path, new))
+
+
+def _judge_number(rule: Rule, found: Found, new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Judged:
+    if found.missing is not None:
+        return Judged("not measurable", found.missing)
+    if rule.bound == "is":
+        status: Status = "passed" if found.value == rule.limit else "failed"
+        return Judged(status, about_word(status, found.value, rule.limit), found.value)
+    if isinstance(found.value, (bool, str)) or rule.limit is None:
+        raise UsageError(f"[policy.{rule.path}] {rule.bound}: {found.value!r} is no number; use `is`.")
+    if rule.bound == "max_regression":
+        return _judge_regression(rule, found, new, old)
+    status = status_of(found.value, found.interval, rule.bound, float(rule.limit))
+    return Judged(status, about_limit(rule, status, found.value, found.interval), found.value, found.interval)
+
+
+def _judge_regression(rule: Rule, found: Found, new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Judged:
+    if old is None:
+        return Judged("not measurable", NO_BASELINE)
+    before = find(found.path, old)[0]
+    why_not = not_comparable(found.path, new, old)
+    if why_not or before.missing:
+        return Judged("not measurable", why_not or f"in the baseline: {before.missing}")
+    worse = worsening(found.path, found.value, before.value)
+    interval = worsening_interval(found.path, found.value, found.interval, before.value, before.interval)
+    if caveat := unmatched(found.path, new, old):
+        return Judged("inconclusive", caveat, worse, interval)
+    assert rule.limit is not None
+    allowed = float(rule.limit) * (abs(before.value) if rule.relative else 1)
+    status = status_of(worse, interval, "max", allowed)
+    return Judged(
+        status, about_regression(status, found.value, before.value, worse, interval, allowed), worse, interval
+    )
+
+
+def _result(rule: Rule, path: str, judged: Judged, strict: bool) -> RuleResult:
+    plain = rule.bound in ("status", "fails_at")
+    return RuleResult(
+        id=path if plain else f"{path}.{rule.bound}",
+        path=path,
+        status=judged.status,
+        limit=rule.limit if judged.allowed is None else judged.allowed,
+        value=judged.value,
+        interval=judged.interval,
+        sentence=judged.sentence,
+        consequence=_consequence(rule, judged, strict),
+    )
+
+
+def _consequence(rule: Rule, judged: Judged, strict: bool) -> Consequence:
+    """What a result does to the gate. Nobody is warned of a comparison that was not asked for."""
+    if judged.sentence == NO_BASELINE:
+        return "pass"
+    open_ones: dict[Status, Consequence] = {
+        "passed": "pass",
+        "failed": "fail",
+        "inconclusive": rule.inconclusive,
+        "not measurable": rule.not_measurable,
+    }
+    meant = open_ones[judged.status]
+    if meant == "fail" and rule.level == "warn":
+        meant = "warn"
+    return "fail" if meant == "warn" and strict else meant

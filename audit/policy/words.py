@@ -1,0 +1,63 @@
+"""The sentence of each result: what was measured, what was allowed, and what that means. No full stop at its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from audit.policy.rules import Interval, Rule, Status, Verdict
+
+
+def about_limit(rule: Rule, status: Status, value: float, interval: Interval) -> str:
+    """`max` and `min`."""
+    side = "at most" if rule.bound == "max" else "at least"
+    return f"{_with_interval(value, interval)}, {side} {number(rule.limit)} allowed{_open(status)}"
+
+
+def about_regression(status: Status, new: float, old: float, worse: float, interval: Interval, allowed: float) -> str:
+    """`max_regression`."""
+    difference = f"{_with_interval(worse, interval)} for the worse, at most {number(allowed)} allowed"
+    return f"{number(new)}, baseline {number(old)}: {difference}{_open(status)}"
+
+
+def _open(status: Status) -> str:
+    return "; the interval lies on both sides of that" if status == "inconclusive" else ""
+
+
+def about_word(status: Status, value: Any, wanted: Any) -> str:
+    """`is`."""
+    return f"is {_word(value)}" if status == "passed" else f"is {_word(value)}, not {_word(wanted)}"
+
+
+def number(value: Any) -> str:
+    """A number as a reader takes it in: four digits.
+
+    >>> number(0.07199999), number(1200), number(0.0)
+    ('0.072', '1200', '0')
+    """
+    return f"{value:.4g}"
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """The last line: whether the release passes, and what decided."""
+    failures, warnings = verdict.that("fail"), verdict.that("warn")
+    judged = f"{counted(len(verdict.results), 'rule')} of {verdict.policy}"
+    warned = f", {counted(len(warnings), 'warning')}" if warnings else ""
+    if verdict.passed:
+        return f"passed: {judged}{warned}"
+    names = ", ".join(result.id for result in failures)
+    return f"failed: {len(failures)} of {judged}{warned}: {names}"
+
+
+def counted(count: int, thing: str) -> str:
+    """`1 rule`, `2 rules`."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+def _with_interval(value: float, interval: Interval) -> str:
+    if interval is None:
+        return f"{number(value)} (no interval)" if isinstance(value, float) else number(value)
+    return f"{number(value)} (95 % interval {number(interval[0])} to {number(interval[1])})"
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
