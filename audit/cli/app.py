@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +17,9 @@ from audit.config import CONFIG_NAME
 from audit.errors import UsageError
 from audit.output import FILES
 from audit.settings import Settings
+
+if TYPE_CHECKING:
+    from audit.report import Report
 
 app = typer.Typer(
     name="gen-audit",
@@ -37,6 +42,15 @@ ConfigPath = Annotated[
 Output = Annotated[Path, typer.Option("-o", "--out", help="Folder to write the report into.")]
 Formats = Annotated[str, typer.Option("-f", "--format", help=f"Which files to write, of {','.join(FORMATS)}.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no summary; errors only.")]
+PolicyPath = Annotated[
+    Path | None,
+    typer.Option("--policy", help=f"File with the rules (default: [policy] in {CONFIG_NAME}, or built in)."),
+]
+BaselinePath = Annotated[
+    Path | None, typer.Option("--baseline", help="A report.json that the release is held against.")
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Turn warnings into failures.")]
+ReportPath = Annotated[Path, typer.Argument(metavar="REPORT", help="A report.json.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 
 
@@ -96,3 +110,26 @@ def chosen_formats(text: str) -> tuple[str, ...]:
     if unknown or not wanted:
         raise UsageError(f"-f: {text!r} names no format that exists; choose among {', '.join(FORMATS)}.")
     return wanted
+
+
+def read_report(path: Path) -> Report:
+    """A report.json, or a sentence that says why it is none."""
+    from audit.report import Report
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({error}); name a report.json.") from error
+    return Report.from_json(text, str(path))
+
+
+def run(model: Path, data: Path, settings: Settings, quiet: bool) -> Report:
+    """The audit, with progress on a terminal."""
+    from audit.pipeline import run_audit
+    from audit.progress import progress_for
+
+    progress = progress_for(quiet)
+    try:
+        return run_audit(model, data, settings, shlex.join(["gen-audit", *sys.argv[1:]]), progress)
+    finally:
+        progress.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from audit.cli.app import (
     Quiet,
     app,
     chosen_formats,
+    run,
     with_settings,
 )
 from audit.config import config_files
@@ -37,8 +37,6 @@ def report(
 ) -> None:
     """Audit MODEL on DATA and write the report."""
     from audit.output import check_writable, staged
-    from audit.pipeline import run_audit
-    from audit.progress import progress_for
     from audit.render import write_report
     from audit.render.github import tell_github
     from audit.terminal import print_outcome
@@ -46,15 +44,11 @@ def report(
     wanted = chosen_formats(formats)
     settings = resolve(flags, config_files(config, data))
     check_writable(out)
-    progress = progress_for(quiet)
-    try:
-        result = run_audit(model, data, settings, shlex.join(["gen-audit", *sys.argv[1:]]), progress)
-        with staged(out) as stage:
-            written = write_report(result, stage, wanted)
-            if not written.files:
-                raise UsageError(written.missing[0])
-    finally:
-        progress.close()
+    result = run(model, data, settings, quiet)
+    with staged(out) as stage:
+        written = write_report(result, stage, wanted)
+        if not written.files:
+            raise UsageError(written.missing[0])
     print_outcome(result, out, written, quiet)
     for annotation in tell_github(result, os.environ):
         print(annotation, file=sys.stderr)

@@ -5,7 +5,7 @@
 """
 
 from audit.policy.judge import judge
-from audit.policy.read import default_policy, read_policy
+from audit.policy.read import default_policy, policy_in_force, read_policy
 from audit.policy.rules import Policy, Rule, RuleResult, Verdict
 
-__all__ = ["Policy", "Rule", "RuleResult", "Verdict", "default_policy", "judge", "read_policy"]
+__all__ = ["Policy", "Rule", "RuleResult", "Verdict", "default_policy", "judge", "policy_in_force", "read_policy"]

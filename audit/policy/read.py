@@ -10,7 +10,7 @@ A table is a rule, and its name is the path of what it is about; quoted or not m
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -35,6 +35,16 @@ def read_policy(path: Path) -> Policy:
     if table is None:
         raise UsageError(f"{path}: has no [policy] table; `gen-audit init` writes one to start from.")
     return parse_policy(table, str(path))
+
+
+def policy_in_force(named: Path | None, files: Iterable[Path]) -> Policy:
+    """The policy named by the user, else the first among the configuration files, else the default."""
+    if named is not None:
+        return read_policy(named)
+    for path in files:
+        if policy_table(path) is not None:
+            return read_policy(path)
+    return default_policy()
 
 
 def default_policy() -> Policy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from audit.policy.rules import Interval, Rule, Status, Verdict
+from audit.policy.rules import Interval, Rule, RuleResult, Status, Verdict
 
 
 def about_limit(rule: Rule, status: Status, value: float, interval: Interval) -> str:
@@ -35,6 +35,23 @@ def number(value: Any) -> str:
     ('0.072', '1200', '0')
     """
     return f"{value:.4g}"
+
+
+def lines(verdict: Verdict, brief: bool = False) -> list[str]:
+    """One line per result and one for the verdict; in brief only what warns or fails."""
+    shown = [result for result in verdict.results if not brief or result.consequence != "pass"]
+    width = max((len(result.id) for result in shown), default=0)
+    return [
+        *(f"{_standing(result):<16} {result.id:<{width}}  {result.sentence}" for result in shown),
+        verdict_line(verdict),
+    ]
+
+
+def _standing(result: RuleResult) -> str:
+    """The status, with a mark where it does less, or more, to the gate than its name says."""
+    usual = "fail" if result.status == "failed" else "pass"
+    mark = {"pass": "", "warn": " (warns)", "fail": " (fails)"}[result.consequence]
+    return result.status if result.consequence == usual else f"{result.status}{mark}"
 
 
 def verdict_line(verdict: Verdict) -> str:

@@ -1,0 +1,99 @@
+"""`gen-audit check`: the gate. Audits a model, or takes a finished report, and holds it against a policy."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from audit.cli.app import (
+    AsJson,
+    BaselinePath,
+    ConfigPath,
+    Formats,
+    PolicyPath,
+    Quiet,
+    Strict,
+    app,
+    chosen_formats,
+    read_report,
+    run,
+    with_settings,
+)
+from audit.config import config_files
+from audit.errors import UsageError
+from audit.settings import resolve
+
+if TYPE_CHECKING:
+    from audit.policy import Verdict
+    from audit.report import Report
+
+Target = Annotated[Path, typer.Argument(metavar="MODEL|REPORT", help="A model file, or a report.json on its own.")]
+MaybeOutput = Annotated[Path | None, typer.Option("-o", "--out", help="Folder to write the report into, if any.")]
+DataOfModel = Annotated[Path | None, typer.Argument(metavar="DATA", help="Folder with a train and a test split.")]
+
+
+@app.command()
+@with_settings()
+def check(
+    target: Target,
+    data: MaybeOutput = Annotated[Path | None, typer.Option("-o", "--out", help="Folder to write the report into, if any.")]
+DataOfModel = None,
+    policy: PolicyPath = None,
+    baseline: BaselinePath = None,
+    strict: Strict = False,
+    as_json: AsJson = False,
+    out: MaybeOutput = None,
+    formats: Formats = "html,json,junit",
+    config: ConfigPath = None,
+    quiet: Quiet = False,
+    **flags: Any,
+) -> None:
+    """Pass or fail a release: audit MODEL on DATA, or take a report.json."""
+    import json
+
+    from audit.output import check_writable
+    from audit.policy import judge, policy_in_force
+    from audit.policy.words import lines
+    from audit.render.github import tell_github
+
+    wanted = chosen_formats(formats)
+    rules = policy_in_force(policy, config_files(config, data))
+    earlier = None if baseline is None else read_report(baseline)
+    if out is not None:
+        check_writable(out)
+    result = _report(target, data, config, quiet, flags)
+    verdict = judge(rules, result, earlier, strict=strict)
+    if out is not None:
+        _write(result, verdict, out, wanted)
+    print(json.dumps(verdict.to_dict(), indent=2, ensure_ascii=False) if as_json else "\n".join(lines(verdict, quiet)))
+    for annotation in tell_github(result, os.environ, verdict):
+        print(annotation, file=sys.stderr)
+    raise typer.Exit(0 if verdict.passed else 1)
+
+
+def _report(target: Path, data: Path | None, config: Path | None, quiet: bool, flags: dict[str, Any]) -> Report:
+    """The report to judge: made now, or read."""
+    if data is not None:
+        return run(target, data, resolve(flags, config_files(config, data)), quiet)
+    if target.suffix != ".json":
+        raise UsageError(f"{target}: is no report.json; name the data folder, too: gen-audit check {target} DATA.")
+    given = [name for name, value in flags.items() if value is not None]
+    if given:
+        raise UsageError(
+            f"--{given[0].replace('_', '-')}: the report is finished; give a model and data to audit anew."
+        )
+    return read_report(target)
+
+
+def _write(report: Report, verdict: Verdict, folder: Path, formats: tuple[str, ...]) -> None:
+    from audit.output import staged
+    from audit.render import write_report
+
+    with staged(folder) as stage:
+        written = write_report(report, stage, formats, verdict)
+    for missing in written.missing:
+        print(f"gen-audit: {missing}", file=sys.stderr)
