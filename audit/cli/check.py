@@ -40,8 +40,7 @@ DataOfModel = Annotated[Path | None, typer.Argument(metavar="DATA", help="Folder
 @with_settings()
 def check(
     target: Target,
-    data: MaybeOutput = Annotated[Path | None, typer.Option("-o", "--out", help="Folder to write the report into, if any.")]
-DataOfModel = None,
+    data: DataOfModel = None,
     policy: PolicyPath = None,
     baseline: BaselinePath = None,
     strict: Strict = False,
