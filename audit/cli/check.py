@@ -51,7 +51,7 @@ def check(
     quiet: Quiet = False,
     **flags: Any,
 ) -> None:
-    """Pass or fail a release: audit MODEL on DATA, or take a report.json."""
+    """Pass or fail MODEL on DATA, or a report.json, by a policy."""
     import json
 
     from audit.output import check_writable

@@ -1,0 +1,88 @@
+"""`gen-audit verify`: run an audit again and see whether every number comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from audit.cli.app import AsJson, DataPath, ModelPath, Quiet, ReportPath, app, read_report, run, with_settings
+from audit.errors import UsageError
+from audit.settings import Settings, from_report, resolve
+
+if TYPE_CHECKING:
+    from audit.report import Report
+    from audit.reproduction import Reproduction
+
+SHOWN = 20
+RUNS_CODE = ("arch", "trust_pickle")  # never taken from a report, which may come from a stranger
+
+
+@app.command()
+@with_settings("arch", "trust_pickle", "memory", "device")
+def verify(
+    report_file: ReportPath,
+    model: ModelPath,
+    data: DataPath,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    **flags: Any,
+) -> None:
+    """Audit again as REPORT was made: does every number come back?"""
+    import json
+
+    from audit.reproduction import reproduction
+
+    report = read_report(report_file)
+    settings = _settings(report, str(report_file), flags)
+    other = _other_files(report, model, data, settings)
+    if other:
+        print(json.dumps({"reproduced": False, "other": other}, indent=2) if as_json else f"not reproduced: {other}")
+        raise typer.Exit(1)
+    now = json.loads(run(model, data, settings, quiet).to_json())
+    found = reproduction(json.loads(report_file.read_text(encoding="utf-8")), now)
+    print(json.dumps(found.to_dict(), indent=2) if as_json else "\n".join(_lines(found)))
+    raise typer.Exit(0 if found.reproduced else 1)
+
+
+def _settings(report: Report, where: str, flags: dict[str, Any]) -> Settings:
+    """The report's own settings; what can run code is the user's to give."""
+    for name in RUNS_CODE:
+        if report.settings.get(name) and not flags[name]:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{where}: was made with {flag} {report.settings[name]}, which runs code; "
+                f"give {flag} yourself if you trust it."
+            )
+    given = resolve({name: value for name, value in flags.items() if value is not None}, environ={})
+    own = {name: getattr(given, name) for name, value in flags.items() if value is not None}
+    return from_report({**report.settings, **own}, where)
+
+
+def _other_files(report: Report, model: Path, data: Path, settings: Settings) -> str | None:
+    """A sentence where the model or the data are not those of the report: there is nothing to reproduce then."""
+    from audit.data import read_data
+    from audit.model import load_model
+
+    if load_model(model, settings).sha256 != report.model.sha256:
+        return f"{model} is not the model of the report; its sha256 differs."
+    if read_data(data, settings).sha256 != report.data.sha256:
+        return f"{data} does not hold the data of the report; their sha256 differs."
+    return None
+
+
+def _lines(found: Reproduction) -> list[str]:
+    lines = ["model and data: the files of the report"]
+    lines += [f"changed since: {change}" for change in found.changed]
+    lines.append(f"numbers: {found.compared:,} compared, {found.identical:,} the same to the last bit")
+    if found.largest is not None:
+        lines.append(
+            f"within tolerance: at most {found.largest.path}, {found.largest.before!r} then, {found.largest.now!r} now"
+        )
+    for one in found.differences[:SHOWN]:
+        lines.append(f"differs: {one.path}, {one.before!r} then, {one.now!r} now (allowed {one.allowed:.1e})")
+    if len(found.differences) > SHOWN:
+        lines.append(f"differs: {len(found.differences) - SHOWN:,} more")
+    lines.append("reproduced" if found.reproduced else f"not reproduced: {len(found.differences):,} numbers differ")
+    return lines
