@@ -16,6 +16,7 @@ from torch import Tensor
 from audit.curvature.spectrum import EigenPairs
 
 SAME = 1e-10  # eigenvalues closer than this, relative to the largest, are one eigenspace
+STILL = 1e-12  # a deviation below this share of the total one is rounding
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,17 @@ def settle(basis: Basis, w: Tensor, s: Tensor, leading: int) -> Projections:
         w[:, space] = w[:, space] @ rotation
         rotations.append((space, rotation))
     sigma_g = (s[:, None] * w).std(0, correction=0)
-    order = torch.argsort(sigma_g, descending=True, stable=True)
+    order = _order(sigma_g, w.std(0, correction=0))
     vectors = [_direction(basis, rotations, int(n)) for n in order[:leading]]
     leading_vectors = torch.stack(vectors) if vectors else basis.vectors[:0]
     return Projections(w[:, order], basis.values[order], sigma_g[order], leading_vectors)
+
+
+def _order(sigma_g: Tensor, sigma_w: Tensor) -> Tensor:
+    """Largest σ_g first; directions whose σ_g is rounding alone come last, largest σ_w first."""
+    varies = sigma_g > STILL * sigma_g.norm()
+    by_w = torch.argsort(sigma_w, descending=True, stable=True)
+    return by_w[torch.argsort(torch.where(varies, sigma_g, 0.0)[by_w], descending=True, stable=True)]
 
 
 def eigenspaces(values: Tensor) -> list[slice]:

@@ -11,12 +11,10 @@ import torch
 from torch import Tensor
 
 from audit.blocks.duality import FixedSplit, FlatPart, Remainder, SharpPart
-from audit.duality.basis import Basis, Projections, settle
+from audit.duality.basis import STILL, Basis, Projections, settle
 from audit.duality.bootstrap import Array, Evidence, Part
 from audit.duality.layer import Duals, LayerPairs
 from audit.duality.split import Border, sharp_border
-
-STILL = 1e-12  # a deviation below this share of the total one is rounding: the direction has no correlation
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ def _remainder(
 
 
 def _correlations(numbers: LayerPairs, sigma_g: Tensor, sigma_w: Tensor, contribution: Tensor) -> list[float | None]:
-    """c_n = cov/(σ_g σ_w); None where one of them does not vary."""
+    """c_n = cov/(σ_g σ_w); None where one of them does not vary beyond rounding."""
     varies = (sigma_g > STILL * numbers.total_g**0.5) & (sigma_w > STILL * numbers.total_w**0.5)
     c = (contribution / torch.where(varies, sigma_g * sigma_w, 1.0)).clamp(-1, 1)
     return [value if kept else None for value, kept in zip(c.tolist(), varies.tolist(), strict=True)]

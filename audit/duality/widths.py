@@ -18,6 +18,7 @@ from audit.duality.tail import Lines
 TOLERANCE = 1e-6  # of the place where the loss has doubled
 FARTHEST = 1e3  # multiples of ‖W‖ that are walked before the loss counts as never doubling
 MOST_STEPS = 60
+BEYOND = 1e3  # stands for the logarithm of a loss that is no positive number
 SAMPLES = 1000  # train samples, evenly spaced, that the widths are found on
 SAMPLES_OF_CONVOLUTIONS = 200  # most of the network lies behind a convolution, and is run at every step
 
@@ -61,19 +62,21 @@ def crossing(loss: Callable[[float], float], at_zero: float, step: float, farthe
 
     >>> round(crossing(lambda t: 1 + t * t, 1.0, 0.1, 10.0), 6)
     1.0
-    >>> crossing(lambda t: 1 - t, 1.0, 0.1, 10.0)
+    >>> crossing(lambda t: max(0.0, 1 - t), 1.0, 0.1, 10.0)
     """
 
     def height(t: float) -> float:
         value = loss(t)
-        return math.log(value / (2 * at_zero)) if 0 < value < math.inf else math.copysign(1e3, value)
+        if value <= 0:  # a loss that has fallen below the smallest number
+            return -BEYOND
+        return math.log(value / (2 * at_zero)) if value < math.inf else BEYOND
 
     a, height_a, b = 0.0, -math.log(2), step
     height_b = height(b)
     while height_b < 0:
-        if b > farthest:
+        if b >= farthest:
             return None
-        a, height_a, b = b, height_b, 2 * b
+        a, height_a, b = b, height_b, min(2 * b, farthest)
         height_b = height(b)
     return _illinois(height, a, height_a, b, height_b)
 

@@ -21,6 +21,7 @@ from audit.layers import DenseLayer
 from audit.measure import Audit
 from audit.record import Record
 
+DOUBTFUL = 1e-6  # a pivot of the cosines below this may owe its size to rounding
 GATHERED = 1 << 20  # numbers gathered at once: 8 MB, which a processor's cache holds
 
 
@@ -80,18 +81,21 @@ class LogDeterminants:
 def log_determinants(K: Tensor) -> LogDeterminants:
     """Ln |ξ| = Σ ln ‖g_i‖² + ln |cosine Gram|, K [T, N′, N′] float64.
 
-    Gradient norms range over many orders of magnitude; scaled to cosines the Cholesky factor keeps its digits. A pivot
-    no larger than its rounding error counts as zero.
+    Gradient norms range over many orders of magnitude; scaled to cosines the Cholesky factor keeps its digits. Where a
+    pivot is small, rounding may have made it: there the eigenvalues decide, and one within its rounding error is zero.
     """
     squares = K.diagonal(dim1=1, dim2=2)
     zero = (squares <= 0).sum(1)
     inverse = torch.where(squares > 0, squares, 1.0).rsqrt()
     cosines = K * inverse[:, :, None] * inverse[:, None, :]
     L, info = torch.linalg.cholesky_ex(cosines)
-    pivots = L.diagonal(dim1=1, dim2=2).square()
+    factors = L.diagonal(dim1=1, dim2=2).square()
+    doubtful = (info > 0) | (factors.amin(1) < DOUBTFUL)
+    if bool(doubtful.any()):
+        factors[doubtful] = torch.linalg.eigvalsh(cosines[doubtful])
     tolerance = 4 * K.shape[1] * torch.finfo(torch.float64).eps
-    singular = (info > 0) | (pivots.amin(1) <= tolerance) | (zero > 0)
-    angles = torch.where(singular, -torch.inf, pivots.clamp(min=1e-300).log().sum(1))
+    singular = (factors.amin(1) <= tolerance) | (zero > 0)
+    angles = torch.where(singular, -torch.inf, factors.clamp(min=1e-300).log().sum(1))
     norms = torch.where(zero > 0, -torch.inf, squares.clamp(min=1e-300).log().sum(1))
     return LogDeterminants(norms, angles, zero)
 
