@@ -34,6 +34,10 @@ class LayerSensitivity:
     sharpness: float = says("mean ‖∇_W f‖_F², weights only")
     sharpness_ci95: Interval
     degenerate_inputs: int = says("samples with ‖x‖ = 0, or with linearly dependent tokens: no bound speaks of them")
+    units_active: list[int] = says(
+        "for each output of the layer: train samples on which a change of it moves some score; 0: it never does",
+        default_factory=list,
+    )
     skip: SkipForm | None = says("present where the layer's input also goes on another way", default=None)
     skipped: str | None = says("why some numbers above are null", default=None)
 

@@ -64,6 +64,7 @@ class SensitivityFold:
         self._first = first_layer(dense_only(audit.layers))
         self._bypassed = [layer for layer in audit.layers if not layer.cut_point and layer.patches is None]
         self._columns: dict[str, list[Tensor]] = defaultdict(list)
+        self._active: dict[str, Tensor] = {}
         self._trace_skipped = self._why_no_trace()
 
     def see(self, record: Record) -> None:
@@ -92,6 +93,7 @@ class SensitivityFold:
             values=columns,
             layers=audit.layers,
             spectral_norms=norms,
+            active={name: counts.tolist() for name, counts in self._active.items()},
             alone={name: weight for name, (weight, _) in self._closed.items()},
             first=self._first,
             outputs=audit.train_outcome.scores.shape[1],
@@ -135,6 +137,8 @@ class SensitivityFold:
         assert bias is None or isinstance(bias, Tensor)
         squares = dense_squares(record, W, bias)
         self._add(**{f"{name}/gradient": squares.weight, f"{name}/reach": smallest_singular_value(record.x)})
+        moving = (record.J != 0).any(2).any(1).sum(0)  # [n, C, T, out] → [out]
+        self._active[name] = self._active.get(name, 0) + moving
         weight, own_bias = (float(alone) for alone in self._closed[name])
         theta = weight * squares.weight + own_bias * squares.bias
         return theta, weight * squares.adaptive_weight + own_bias * squares.adaptive_bias

@@ -30,6 +30,7 @@ class Columns:
     values: Mapping[str, Array]  # per-sample columns; those of a layer are named "layer/column"
     layers: tuple[DenseLayer, ...]
     spectral_norms: Mapping[str, float]
+    active: Mapping[str, list[int]]  # for each output of a layer, samples on which it moves a score
     alone: Mapping[str, bool]  # whether a layer's weights belong to it alone
     first: DenseLayer
     outputs: int
@@ -131,6 +132,7 @@ def _layer(columns: Columns, means: _Means, layer: DenseLayer) -> LayerSensitivi
         sharpness=sharpness,
         sharpness_ci95=sharpness_ci95,
         degenerate_inputs=int((table.reach == 0).sum()),
+        units_active=columns.active[name],
         skip=None if whole is None or past is None else skip_form(table, whole, past, columns.slack),
         skipped=NO_VOLUME if mean_log is None else None,
     )
