@@ -32,17 +32,24 @@ class Written:
     missing: tuple[str, ...] = ()  # a sentence for each that could not be: what is missing and how to get it
 
 
-def write_report(report: Report, folder: Path, formats: Sequence[str], verdict: Verdict | None = None) -> Written:
+def write_report(
+    report: Report,
+    folder: Path,
+    formats: Sequence[str],
+    verdict: Verdict | None = None,
+    templates: Path | None = None,
+) -> Written:
     """Write the file of each format into `folder`: see `audit.output.FILES`.
 
-    A PDF needs libraries that pip cannot install; without them the other files are still written.
+    Templates in the folder `templates` take the place of ours. A PDF needs libraries that pip cannot install; without
+    them the other files are still written.
     """
     text = report.to_json()
     values = json.loads(Report.from_json(text).to_json())  # what `gen-audit render` sees: both draw the same page
     pages = {
         "json": lambda: text,
-        "html": lambda: render_html(values),
-        "md": lambda: render_markdown(values),
+        "html": lambda: render_html(values, templates=templates),
+        "md": lambda: render_markdown(values, templates),
         "junit": lambda: render_junit(values, verdict),
         "sarif": lambda: render_sarif(values, verdict),
         "cyclonedx": lambda: render_cyclonedx(values, verdict),
@@ -53,7 +60,7 @@ def write_report(report: Report, folder: Path, formats: Sequence[str], verdict: 
         path = folder / FILES[kind]
         try:
             if kind == "pdf":
-                write_pdf(render_html(values, paper=True), path)
+                write_pdf(render_html(values, paper=True, templates=templates), path)
             else:
                 path.write_text(pages[kind](), encoding="utf-8", newline="\n")
             files.append(path.name)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
-from audit.render.templates import environment
+from audit.render.templates import draw
+
+FOR_MACHINES = re.compile(r"</?data\b[^>]*>|<wbr>")  # nothing a reader sees; text is escaped and holds no tags
 
 
-def render_html(report: dict[str, Any], paper: bool = False) -> str:
+def render_html(
+    report: dict[str, Any],
+    paper: bool = False,
+    templates: Path | None = None,
+    comparison: dict[str, Any] | None = None,
+) -> str:
     """The page of a report's JSON values; the same values give the same bytes.
 
-    On `paper` nothing can be folded: definition cards become an appendix of short paragraphs, which also takes a PDF
-    half the time to lay out, and the tables that only a screen folds away are left out.
+    On `paper` nothing can be folded: definition cards become short paragraphs, tables that only a screen folds away are
+    left out, and so are the tags that only a machine reads, which a PDF would take long to lay out. `comparison` holds
+    the values of a comparison with a baseline, for the section about it.
     """
-    return environment(escaped=True).get_template("report.html.j2").render(report=report, paper=paper)
+    page = draw("report.html.j2", templates, report=report, paper=paper, comparison=comparison)
+    return FOR_MACHINES.sub("", page) if paper else page

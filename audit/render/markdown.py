@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from audit.render.templates import environment
+from audit.render.templates import draw
 
 
-def render_markdown(report: dict[str, Any]) -> str:
+def render_markdown(report: dict[str, Any], templates: Path | None = None) -> str:
     """The summary of a report's JSON values; the same values give the same bytes."""
-    return environment(escaped=False).get_template("report.md.j2").render(report=report)
+    return draw("report.md.j2", templates, report=report)

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from audit.render.numbers import shown
+from audit.render.numbers import number, shown
 
 STEPS = (1, 2, 5, 10)
+LETTER = 6.8  # about the width of a letter or digit at the pictures' font size, in a wide font
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,16 @@ class Scale:
         low, high, here = map(self._bent, (self.low, self.high, min(max(value, self.low), self.high)))
         return round(self.start + (here - low) / (high - low) * (self.end - self.start), 1)
 
-    def ticks(self, most: int = 5, kind: str = "number") -> list[tuple[float, str]]:
-        """Positions and labels of round values, at most about `most` of them."""
-        values = self._powers(most) if self.log else self._steps(most)
-        return [(self(value), shown(value, kind)) for value in values]
+    def ticks(self, most: int = 5, kind: str = "number", across: bool = False) -> list[tuple[float, str]]:
+        """Positions and labels of round values, at most about `most`; `across`: fewer where labels would touch."""
+        while True:
+            values = self._powers(most) if self.log else self._steps(most)
+            found = [(self(value), power(value) if self.log else shown(value, kind)) for value in values]
+            wide = max((len(label) for _, label in found), default=0) * LETTER + 8
+            near = [abs(here - there) for (here, _), (there, _) in zip(found, found[1:], strict=False)]
+            if not across or most == 1 or all(gap >= wide for gap in near):
+                return found
+            most -= 1
 
     def _bent(self, value: float) -> float:
         return math.log10(value) if self.log else value
@@ -48,7 +55,27 @@ class Scale:
         if last - first >= 2:
             return [10.0**power for power in range(first, last + 1, -(-(last - first + 1) // most))]
         between = [step * 10.0**power for power in range(first - 1, last + 1) for step in STEPS[:3]]
-        return [value for value in between if self.low <= value * (1 + 1e-9) and value <= self.high * (1 + 1e-9)]
+        inside = [value for value in between if self.low <= value * (1 + 1e-9) and value <= self.high * (1 + 1e-9)]
+        return inside[:: -(-len(inside) // most)] if inside else []
+
+
+def power(value: float) -> str:
+    """A value on a logarithmic axis: powers of ten as such, where they are not easily read.
+
+    >>> power(1e-7), power(0.01), power(20.0), power(1e6)
+    ('10⁻⁷', '0.01', '20', '10⁶')
+    """
+    words = number(value)
+    return words.removeprefix("1 × ") if "×" in words else words
+
+
+def gutter(names: Iterable[str], most: float = 150) -> float:
+    """Room for the longest of some words, within limits.
+
+    >>> gutter(["fc1", "fc2"]), gutter(["encoder.layers.0.mlp.fc1.with.a.long.name"])
+    (28.4, 150)
+    """
+    return min(most, round(8 + LETTER * max((len(name) for name in names), default=0), 1))
 
 
 def round_step(step: float) -> float:

@@ -2,38 +2,77 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateSyntaxError
 from markupsafe import Markup, escape
 
 from audit.cards import ALL_CARDS
-from audit.render import hygiene, numbers, scale, sections, words
+from audit.errors import UsageError
+from audit.render import gallery, hygiene, numbers, scale, sections, summary, words
 
 PACKAGED = Path(__file__).parents[1] / "templates"  # in an installed wheel
 CHECKOUT = Path(__file__).parents[2] / "templates"  # in a checkout, also when installed as editable
 
 
+def draw(name: str, own: Path | None, **values: Any) -> str:
+    """A template filled in; templates of the same name in the folder `own` take the place of ours."""
+    if own is not None:
+        check_templates(own)
+    try:
+        return environment(not name.endswith(".md.j2"), own).get_template(name).render(**values)
+    except Exception as error:
+        if own is None:
+            raise
+        raise UsageError(f"{_place(error, own)}: cannot be drawn ({error}); mend the template.") from error
+
+
 @cache
-def environment(escaped: bool) -> Environment:
-    """The templates with the filters they share; `escaped` for HTML."""
+def environment(html: bool, own: Path | None = None) -> Environment:
+    """The templates with the filters they share. Whatever is inserted is escaped, for HTML or for Markdown."""
     env = Environment(
-        loader=FileSystemLoader([PACKAGED, CHECKOUT]),
-        autoescape=escaped,
+        loader=FileSystemLoader([*([own] if own else []), PACKAGED, CHECKOUT]),
+        autoescape=html,
+        finalize=None if html else cell,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
     env.filters.update({function.__name__: function for function in FILTERS})
-    env.globals.update(words=words, hygiene=hygiene, title=words.title, gap_sentences=words.gap_sentences)
-    env.globals.update(
-        sections=sections, cards=ALL_CARDS, axis=scale.axis, thinned=scale.thinned, running=scale.running
-    )
+    env.globals.update({room.__name__.rpartition(".")[2]: room for room in (words, hygiene, sections, gallery, summary)})
+    env.globals.update({function.__name__: function for function in (words.title, words.gap_sentences)})
+    env.globals.update({function.__name__: function for function in (scale.axis, scale.thinned, scale.running)})
+    env.globals.update(gutter=scale.gutter, cards=ALL_CARDS)
     return env
+
+
+def check_templates(own: Path) -> None:
+    """Refuses a folder that replaces nothing: a misspelt name would be passed over in silence."""
+    if not own.is_dir():
+        raise UsageError(f"--templates {own}: is no folder; name the one that holds your templates.")
+    names = template_names()
+    if not any((own / name).is_file() for name in names):
+        raise UsageError(f"--templates {own}: holds no template that could take the place of one of {', '.join(names)}.")
+
+
+def template_names() -> list[str]:
+    """Every template that can be replaced, as a path below the folder."""
+    folders = [folder for folder in (PACKAGED, CHECKOUT) if folder.is_dir()]
+    found = {path.relative_to(folder).as_posix() for folder in folders for path in folder.rglob("*") if path.is_file()}
+    return sorted(name for name in found if name.endswith((".j2", ".css")))
+
+
+def _place(error: Exception, own: Path) -> str:
+    """File and line of the template that failed."""
+    if isinstance(error, TemplateSyntaxError):
+        return f"{error.filename or error.name}, line {error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(own)]
+    return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else f"--templates {own}"
 
 
 def data(value: float | None, kind: str = "number") -> Markup:
@@ -50,6 +89,19 @@ def breakable(text: str) -> Markup:
     return marked
 
 
+def marked(text: str) -> Markup:
+    """Text whose `names` stand in backticks, with the names set as code.
+
+    >>> str(marked("unless `hessian` says a < b"))
+    'unless <code>hessian</code> says a &lt; b'
+    """
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # an odd backtick opens nothing
+        return escape(text)
+    pieces = [Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)]
+    return Markup("").join(pieces)
+
+
 def short(text: str, most: int = 44) -> str:
     """A name that fits beside a bar: the middle of a long one is left out.
 
@@ -62,7 +114,11 @@ def short(text: str, most: int = 44) -> str:
 
 
 def cell(value: Any) -> str:
-    """Text for one cell of a Markdown table: one line, nothing in it read as markup."""
+    """Text for one line of Markdown, or one cell of its tables: nothing in it is read as markup.
+
+    >>> cell("<b>a</b> |\\n*c*")
+    '\\\\<b\\\\>a\\\\</b\\\\> \\\\| \\\\*c\\\\*'
+    """
     text = " ".join(str(value).split())
     for special in "\\`*_[]<>|#":
         text = text.replace(special, f"\\{special}")
@@ -72,5 +128,5 @@ def cell(value: Any) -> str:
 FILTERS: tuple[Callable[..., Any], ...] = (
     *(numbers.number, numbers.percent, numbers.share, numbers.points, numbers.shown, numbers.interval, numbers.seconds),
     *(words.used, words.layer_remarks),
-    *(data, breakable, short, cell),
+    *(data, breakable, marked, short),
 )

@@ -1,0 +1,89 @@
+"""What the first page says: findings with their evidence, what could not be judged, what the report may serve for."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from audit.cards import ALL_CARDS
+from audit.render.numbers import interval, number
+
+FIRST_PAGE = 6  # findings; the others follow behind the contents
+EVIDENCE = 4  # numbers shown with a finding; the JSON has all
+LEVELS = {"concern": "Concern", "watch": "Watch", "note": "Note", "good": "Good"}
+MEANINGS = {
+    "concern": "speaks against relying on the model or on these numbers",
+    "watch": "needs a decision by a person",
+    "note": "worth knowing",
+    "good": "was checked and holds",
+}
+TOWARDS = (
+    (
+        "NIST AI RMF 1.0, MEASURE 2.5",
+        "the system is shown to be valid and reliable, and limits of its generalizability are documented",
+        "the gap with its interval, the findings, and what could not be judged",
+        "other conditions of use than those of the test split",
+    ),
+    (
+        "NIST AI RMF 1.0, MEASURE 1.1",
+        "metrics are chosen, and what will not or cannot be measured is documented",
+        "the definition cards, the applicability ledger and the self-checks",
+        "which risks matter for the use at hand",
+    ),
+    (
+        "EU AI Act, Annex IV 2(g)",
+        "validation and testing procedures, the data used, metrics, and dated and signed test reports",
+        "data and hashes, metrics with intervals, date, settings and sign-off lines",
+        "bias, cybersecurity and everything else that Annex IV asks for",
+    ),
+)
+
+
+def leading(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """The findings of the first page."""
+    found: list[dict[str, Any]] = report["findings"][:FIRST_PAGE]
+    return found
+
+
+def further(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """The findings that the first page has no room for."""
+    found: list[dict[str, Any]] = report["findings"][FIRST_PAGE:]
+    return found
+
+
+def evidence(report: dict[str, Any], finding: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Words, path in the JSON and value of the first numbers behind a finding."""
+    rows = [(_words(report, path), path, _value(value)) for path, value in finding["evidence"].items()]
+    return [row for row in rows if row[2]][:EVIDENCE]
+
+
+def _words(report: dict[str, Any], path: str) -> str:
+    """A path as a reader would say it: the title of its card, or its last words, and the layer it is about.
+
+    >>> _words({"layers": [{"name": "fc1"}]}, "layers[0].duality.sharp.share")
+    'sharp share in fc1'
+    >>> _words({}, "gap.loss_gap"), _words({}, "gap.loss_gap_ci95"), _words({}, "data.test.samples")
+    ('loss gap', 'loss gap, 95 % interval', 'test samples')
+    """
+    layer = re.match(r"layers\[(\d+)\]\.", path)
+    where = f" in {report['layers'][int(layer[1])]['name']}" if layer else ""
+    key = re.sub(r"^(layers\[\d+\]|network)\.|\[\d+\]", "", path)
+    title = next((card.title for card in ALL_CARDS if card.id == key.removesuffix("_ci95")), None)
+    words = title[0].lower() + title[1:] if title and title[1:2].islower() else title
+    words = words or " ".join(key.removesuffix("_ci95").split(".")[-2:] if key.count(".") > 1 else key.split(".")[-1:])
+    return f"{words.replace('_', ' ')}{where}{', 95 % interval' if key.endswith('_ci95') else ''}"
+
+
+def _value(value: Any) -> str:
+    """A cited value in a few characters; nothing for what is no single number or interval.
+
+    >>> _value(0.38921), _value([0.2708, 0.5231]), _value(True), _value("input"), _value([1, 2, 3]), _value({})
+    ('0.389', '0.271 to 0.523', 'yes', 'input', '', '')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return number(value)
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(end, float) for end in value):
+        return interval(value)
+    return value if isinstance(value, str) and len(value) <= 40 else ""
