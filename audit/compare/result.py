@@ -1,0 +1,91 @@
+"""`Comparison`: what two audits, or two groups of audits, differ in, as plain values. Its JSON is a contract, too."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from audit.fields import Interval, says
+
+SCHEMA = "gen-audit/compare/1"
+BETTER, WORSE, LOWER, HIGHER, SAME, UNKNOWN, VOID = (
+    *("better", "worse", "lower", "higher"),
+    *("the same", "cannot tell", "void"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One model, or one recipe with several of them."""
+
+    name: str = says("short name for a page")
+    reports: list[str] = says("where the reports or models lie")
+    model_sha256: list[str]
+    created: list[str]
+    data: str = says("path of the data folder")
+    data_sha256: str
+    train_samples: int
+    test_samples: int
+    parameters: int
+    findings: list[str] = says("titles of its findings, level first")
+    warnings: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """One number of both sides."""
+
+    key: str = says("its path in report.json")
+    name: str
+    section: str = says("observed, flatness, fisher, sensitivity or duality")
+    kind: str = says("how it is shown: number, percent or share")
+    old: float | None
+    new: float | None
+    difference: float | None = says("new minus old")
+    ci95: Interval = says("95 % interval of the difference")
+    samples: int | None = says("samples behind it", default=None)
+    paired: bool = says("whether the interval pairs both models on each sample", default=False)
+    verdict: str = says("better, worse (test error and test loss only), lower, higher, the same, cannot tell, void")
+    seeds_share: float | None = says("recipes: part of the variance that comes from the seeds", default=None)
+    matched: bool = says("measured at one common train loss", default=False)
+    skipped: str | None = says("why it was not compared", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matched:
+    """How both models were brought to one train loss for the numbers that follow it."""
+
+    target: float = says("the common train loss, in nats")
+    scaled: str | None = says("old or new: the one whose scores were multiplied; null where both losses agreed already")
+    factor: float = says("what they were multiplied by")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A comparison, complete."""
+
+    schema: str
+    created: str
+    version: str = says("of gen-audit")
+    command: str
+    about: str = says("models: these two models on this test set; recipes: with the spread between seeds")
+    old: Side
+    new: Side
+    void: str | None = says("why no verdict can be had from this test split")
+    primary: str = says("key of the one number that the verdict rests on, declared beforehand")
+    verdict: str = says("better, worse, the same, cannot tell or void: of the new side")
+    headline: list[str] = says("the verdict in words")
+    numbers: list[Number]
+    matched: Matched | None = None
+    notes: list[str] = says("what was compared, what was not, and how to read it", default_factory=list)
+    appeared: list[str] = says("findings of the new side that the old one has not", default_factory=list)
+    disappeared: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain nested values, as in the JSON."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """Stable key order, numbers in full, no NaN."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

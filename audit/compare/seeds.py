@@ -1,0 +1,57 @@
+"""Two recipes, several seeds of each, the same samples: the 95 % interval of the difference of the recipes' means.
+
+Two kinds of chance are in it: which seeds were trained and which samples were drawn. With v_k the mean of seed k over
+the samples and D_i the difference on sample i of the means over seeds,
+
+  SE² = s²(v of new)/K_new + s²(v of old)/K_old + s²(D)/n,
+
+and the interval is Student's with Satterthwaite's degrees of freedom (1946): SE⁴ / Σ (part² / its degrees of freedom).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit.compare.means import student_quantile
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RecipeDifference:
+    """The difference of two recipes in one number."""
+
+    old: float
+    new: float
+    ci95: tuple[float, float]
+    seeds_share: float | None  # part of the variance that comes from the seeds; None where there is none at all
+
+
+def compare_recipes(splits: Sequence[tuple[Array, Array]]) -> RecipeDifference:
+    """`splits` holds (old [K_old, n], new [K_new, n]) of one split, or of test and train for test minus train."""
+    signs = (1.0, -1.0)[: len(splits)]
+    old, new = (sum(sign * part[side].mean(1) for sign, part in zip(signs, splits, strict=True)) for side in (0, 1))
+    of_seeds = [_part(np.asarray(values)) for values in (old, new)]
+    of_samples = [_part(there.mean(0) - here.mean(0)) for here, there in splits]
+    variance = sum(part for part, _ in (*of_seeds, *of_samples))
+    difference = float(np.mean(new) - np.mean(old))
+    half = 0.0
+    if variance > 0:
+        freedom = variance**2 / sum(part**2 / free for part, free in (*of_seeds, *of_samples))
+        half = student_quantile(max(1.0, freedom)) * math.sqrt(variance)
+    return RecipeDifference(
+        old=float(np.mean(old)),
+        new=float(np.mean(new)),
+        ci95=(difference - half, difference + half),
+        seeds_share=sum(part for part, _ in of_seeds) / variance if variance > 0 else None,
+    )
+
+
+def _part(values: Array) -> tuple[float, int]:
+    """Variance of the mean of `values`, and its degrees of freedom."""
+    return float(values.var(ddof=1) / len(values)), len(values) - 1
