@@ -41,6 +41,9 @@ ConfigPath = Annotated[
 ]
 Output = Annotated[Path, typer.Option("-o", "--out", help="Folder to write the report into.")]
 Formats = Annotated[str, typer.Option("-f", "--format", help=f"Which files to write, of {','.join(FORMATS)}.")]
+Templates = Annotated[
+    Path | None, typer.Option(help="Folder whose templates take the place of those of the same name.")
+]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no summary; errors only.")]
 PolicyPath = Annotated[
     Path | None,

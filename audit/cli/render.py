@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from audit.cli.app import Formats, Output, ReportPath, app, chosen_formats, read_report
+from audit.cli.app import Formats, Output, ReportPath, Templates, app, chosen_formats, read_report
 from audit.errors import UsageError
 
 
@@ -14,6 +14,7 @@ def render(
     report_file: ReportPath,
     out: Output = Path("gen-audit-report"),
     formats: Formats = "html",
+    templates: Templates = None,
 ) -> None:
     """Draw the pages of a report.json again, without the model."""
     from audit.output import staged
@@ -22,7 +23,7 @@ def render(
     wanted = chosen_formats(formats)
     result = read_report(report_file)
     with staged(out, new_audit=False) as stage:
-        written = write_report(result, stage, wanted)
+        written = write_report(result, stage, wanted, templates=templates)
         if not written.files:
             raise UsageError(written.missing[0])
     for missing in written.missing:

@@ -14,6 +14,7 @@ from audit.cli.app import (
     ModelPath,
     Output,
     Quiet,
+    Templates,
     app,
     chosen_formats,
     run,
@@ -32,6 +33,7 @@ def report(
     out: Output = Path("gen-audit-report"),
     formats: Formats = "html,pdf,json",
     config: ConfigPath = None,
+    templates: Templates = None,
     quiet: Quiet = False,
     **flags: Any,
 ) -> None:
@@ -39,14 +41,17 @@ def report(
     from audit.output import check_writable, staged
     from audit.render import write_report
     from audit.render.github import tell_github
+    from audit.render.templates import check_templates
     from audit.terminal import print_outcome
 
     wanted = chosen_formats(formats)
+    if templates is not None:
+        check_templates(templates)
     settings = resolve(flags, config_files(config, data))
     check_writable(out)
     result = run(model, data, settings, quiet)
     with staged(out) as stage:
-        written = write_report(result, stage, wanted)
+        written = write_report(result, stage, wanted, templates=templates)
         if not written.files:
             raise UsageError(written.missing[0])
     print_outcome(result, out, written, quiet)

@@ -45,7 +45,8 @@ def _beside(suspect: dict[str, Any], seen: dict[tuple[str, int], dict[str, Any]]
 
 def suspect_words(suspect: dict[str, Any]) -> str:
     """What the given label is and what the neighbours say."""
-    return f"labelled {suspect['label']}; {share(suspect['agreement'])} of its neighbours are {suspect['neighbours_label']}"
+    around = f"{share(suspect['agreement'])} of its neighbours are {suspect['neighbours_label']}"
+    return f"labelled {suspect['label']}; {around}"
 
 
 def differences(report: dict[str, Any]) -> dict[tuple[int, int], str]:

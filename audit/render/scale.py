@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from audit.render.numbers import number, shown
 
@@ -37,7 +38,7 @@ class Scale:
             values = self._powers(most) if self.log else self._steps(most)
             found = [(self(value), power(value) if self.log else shown(value, kind)) for value in values]
             wide = max((len(label) for _, label in found), default=0) * LETTER + 8
-            near = [abs(here - there) for (here, _), (there, _) in zip(found, found[1:], strict=False)]
+            near = [abs(here - there) for (here, _), (there, _) in pairwise(found)]
             if not across or most == 1 or all(gap >= wide for gap in near):
                 return found
             most -= 1

@@ -44,7 +44,7 @@ def environment(html: bool, own: Path | None = None) -> Environment:
         keep_trailing_newline=True,
     )
     env.filters.update({function.__name__: function for function in FILTERS})
-    env.globals.update({room.__name__.rpartition(".")[2]: room for room in (words, hygiene, sections, gallery, summary)})
+    env.globals.update(words=words, hygiene=hygiene, sections=sections, gallery=gallery, summary=summary)
     env.globals.update({function.__name__: function for function in (words.title, words.gap_sentences)})
     env.globals.update({function.__name__: function for function in (scale.axis, scale.thinned, scale.running)})
     env.globals.update(gutter=scale.gutter, cards=ALL_CARDS)
@@ -57,7 +57,7 @@ def check_templates(own: Path) -> None:
         raise UsageError(f"--templates {own}: is no folder; name the one that holds your templates.")
     names = template_names()
     if not any((own / name).is_file() for name in names):
-        raise UsageError(f"--templates {own}: holds no template that could take the place of one of {', '.join(names)}.")
+        raise UsageError(f"--templates {own}: holds none of the files that it could replace: {', '.join(names)}.")
 
 
 def template_names() -> list[str]:
@@ -114,10 +114,10 @@ def short(text: str, most: int = 44) -> str:
 
 
 def cell(value: Any) -> str:
-    """Text for one line of Markdown, or one cell of its tables: nothing in it is read as markup.
+    r"""Text for one line of Markdown, or one cell of its tables: nothing in it is read as markup.
 
-    >>> cell("<b>a</b> |\\n*c*")
-    '\\\\<b\\\\>a\\\\</b\\\\> \\\\| \\\\*c\\\\*'
+    >>> print(cell("<b>a</b> | *c*"))
+    \<b\>a\</b\> \| \*c\*
     """
     text = " ".join(str(value).split())
     for special in "\\`*_[]<>|#":
