@@ -6,7 +6,6 @@ as reproduced within the tolerances below; how many are the same to the last bit
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -33,7 +32,7 @@ class Reproduction:
 
     compared: int  # numbers, booleans and nulls in the report
     identical: int  # to the last bit
-    largest: Difference | None  # the largest difference that is let through, for its size
+    largest: Difference | None  # of those let through, the one that comes nearest to its tolerance
     differences: tuple[Difference, ...]  # beyond what is allowed, in the order of the report
     changed: tuple[str, ...] = ()  # what is not as it was when the report was made: versions, platform
 
@@ -60,7 +59,7 @@ def reproduction(before: Mapping[str, Any], now: Mapping[str, Any]) -> Reproduct
         for name, value in before["tool"].items()
         if value != now["tool"].get(name)
     )
-    largest = max(inside, key=_relative, default=None)
+    largest = max(inside, key=_used_up, default=None)
     return Reproduction(len(pairs), len(pairs) - len(other), largest, beyond, changed)
 
 
@@ -101,9 +100,10 @@ def _close(pair: Difference) -> bool:
     return _number(pair.before) and _number(pair.now) and abs(pair.before - pair.now) <= pair.allowed  # type: ignore[operator]
 
 
-def _relative(pair: Difference) -> float:
+def _used_up(pair: Difference) -> float:
+    """How much of its tolerance a difference takes."""
     assert pair.before is not None and pair.now is not None
-    return abs(pair.before - pair.now) / max(abs(pair.before), math.ulp(0.0))
+    return abs(pair.before - pair.now) / pair.allowed
 
 
 def _number(value: Any) -> bool:

@@ -13,7 +13,7 @@ from audit.settings import Settings, from_report, resolve
 
 if TYPE_CHECKING:
     from audit.report import Report
-    from audit.reproduction import Reproduction
+    from audit.reproduction import Difference, Reproduction
 
 SHOWN = 20
 RUNS_CODE = ("arch", "trust_pickle")  # never taken from a report, which may come from a stranger
@@ -77,12 +77,14 @@ def _lines(found: Reproduction) -> list[str]:
     lines += [f"changed since: {change}" for change in found.changed]
     lines.append(f"numbers: {found.compared:,} compared, {found.identical:,} the same to the last bit")
     if found.largest is not None:
-        lines.append(
-            f"within tolerance: at most {found.largest.path}, {found.largest.before!r} then, {found.largest.now!r} now"
-        )
+        lines.append(f"within tolerance, and nearest to its own: {_told(found.largest)}")
     for one in found.differences[:SHOWN]:
-        lines.append(f"differs: {one.path}, {one.before!r} then, {one.now!r} now (allowed {one.allowed:.1e})")
+        lines.append(f"differs: {_told(one)}")
     if len(found.differences) > SHOWN:
         lines.append(f"differs: {len(found.differences) - SHOWN:,} more")
     lines.append("reproduced" if found.reproduced else f"not reproduced: {len(found.differences):,} numbers differ")
     return lines
+
+
+def _told(one: Difference) -> str:
+    return f"{one.path}, {one.before!r} then, {one.now!r} now (allowed {one.allowed:.1e})"

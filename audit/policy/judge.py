@@ -58,7 +58,7 @@ def _judge_number(rule: Rule, found: Found, new: Mapping[str, Any], old: Mapping
         return Judged("not measurable", found.missing)
     if rule.bound == "is":
         status: Status = "passed" if found.value == rule.limit else "failed"
-        return Judged(status, about_word(status, found.value, rule.limit), found.value)
+        return Judged(status, about_word(status, found, rule.limit), found.value)
     if isinstance(found.value, (bool, str)) or rule.limit is None:
         raise UsageError(f"[policy.{rule.path}] {rule.bound}: {found.value!r} is no number; use `is`.")
     if rule.bound == "max_regression":

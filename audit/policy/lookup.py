@@ -20,6 +20,7 @@ class Found:
     value: Any = None
     interval: Interval = None
     missing: str | None = None  # why there is no value
+    why: str | None = None  # the report's own words for a yes or no
 
 
 Steps = tuple[tuple[str, Any], ...]
@@ -75,7 +76,9 @@ def _found(steps: Steps) -> Found:
     path, value = ".".join(_names(steps)), steps[-1][1]
     if value is None:
         return Found(path, missing=_reason(steps) or "it is null in this report")
-    return Found(path, value, _interval(steps))
+    block = steps[-2][1]
+    why = block.get("why") if isinstance(value, bool) and isinstance(block, Mapping) else None
+    return Found(path, value, _interval(steps), why=why)
 
 
 def _interval(steps: Steps) -> Interval:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from audit.policy.lookup import Found
 from audit.policy.rules import Interval, Rule, RuleResult, Status, Verdict
 
 
@@ -23,9 +24,10 @@ def _open(status: Status) -> str:
     return "; the interval lies on both sides of that" if status == "inconclusive" else ""
 
 
-def about_word(status: Status, value: Any, wanted: Any) -> str:
+def about_word(status: Status, found: Found, wanted: Any) -> str:
     """`is`."""
-    return f"is {_word(value)}" if status == "passed" else f"is {_word(value)}, not {_word(wanted)}"
+    told = f"is {_word(found.value)}" if status == "passed" else f"is {_word(found.value)}, not {_word(wanted)}"
+    return f"{told}: {found.why.rstrip('.')}" if found.why else told
 
 
 def number(value: Any) -> str:
