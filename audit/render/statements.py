@@ -82,6 +82,12 @@ def _measured(check: dict[str, Any]) -> str:
 
 
 def _finding(finding: dict[str, Any]) -> Statement:
-    level = OF_FINDING.get(finding["level"], "none")
-    words = (finding["title"], finding["explanation"], "passed", level, finding["advice"], finding["source"])
-    return Statement("finding", finding["id"], *words)
+    return Statement(
+        group="finding",
+        id=finding["id"],
+        title=finding["title"],
+        text=finding["explanation"],
+        level=OF_FINDING.get(finding["level"], "none"),
+        advice=finding["advice"],
+        source=finding["source"],
+    )
