@@ -157,6 +157,7 @@ class Finding:
     evidence: dict[str, Any] = says("what it rests on: paths of this JSON, and the value that stands there")
     advice: str
     source: str
+    first_page: bool = says("whether it is among the few that a reader should see first", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ A measure takes its cards from the file of its name; `ALL_CARDS` has them in the
 from __future__ import annotations
 
 from audit.card import Card
-from audit.cards import duality, fisher, flatness, gap, hygiene, sensitivity
+from audit.cards import duality, findings, fisher, flatness, gap, hygiene, sensitivity
 
 ALL_CARDS: tuple[Card, ...] = (
     *gap.CARDS,
@@ -15,4 +15,5 @@ ALL_CARDS: tuple[Card, ...] = (
     *fisher.CARDS,
     *sensitivity.CARDS,
     *hygiene.CARDS,
+    *findings.CARDS,
 )

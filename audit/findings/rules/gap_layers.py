@@ -1,0 +1,49 @@
+"""In which layer is the gap most concentrated?"""
+
+from __future__ import annotations
+
+from audit.findings.ground import gap_is_real
+from audit.findings.rule import NO_LIMIT, Rule, Verdict
+from audit.findings.shape import shapes, told
+from audit.report import Report
+
+SHOWN = 4
+
+
+def find(report: Report) -> Verdict | None:
+    """Speaks where at least two layers can be compared."""
+    found = sorted(shapes(report), key=lambda shape: -shape.share)
+    if len(found) < 2 or not gap_is_real(report) or found[0].share <= 0:
+        return None
+    first, others = found[0], "; ".join(map(told, found[1:SHOWN]))
+    return Verdict(
+        level="note",
+        title=f"The gap is most concentrated in layer {first.name}",
+        explanation=(
+            f"{_capital(told(first))}; {others}. Each layer "
+            "accounts for the whole gap, by construction, so that none of them can be called its origin: what differs "
+            "is how few directions it takes."
+        ),
+        advice=f"When you compare two models, look at {first.name} first; shares of different layers do not add up.",
+        evidence=tuple(shape.path for shape in found),
+    )
+
+
+def _capital(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}"
+
+
+RULE = Rule(
+    id="gap-layers",
+    title="Layers and the gap",
+    meaning="In which layer the fewest directions of the weights account for the gap.",
+    conditions="note: a gap above zero beyond chance, and at least two layers with shares",
+    source="Feng & Tu, The activity-weight duality in feed forward neural networks (2022), Eqs. 8–11",
+    origin=NO_LIMIT,
+    cannot_tell=(
+        "Which layer is at fault. Shares change when neurons are rescaled against each other, and a wide layer has "
+        "more directions to spread over."
+    ),
+    find=find,
+    rests_on=("gap", "duality"),
+)

@@ -1,0 +1,62 @@
+"""Do a few test samples carry most of the gap?"""
+
+from __future__ import annotations
+
+from audit.findings.rule import NO_LIMIT, Rule, Verdict
+from audit.numbers import number, percent, share
+from audit.report import Report
+
+HALF = 0.5
+FEW = 0.1  # of the pairs
+
+
+def find(report: Report) -> Verdict | None:
+    """Speaks where the listed samples hold more than half of the gap over pairs."""
+    block = report.network.duality
+    if block is None or block.samples_share is None or block.samples_share <= HALF or not block.samples:
+        return None
+    listed = len(block.samples)
+    if listed > FEW * block.pairs:
+        return None
+    more = (
+        " That is more than the whole gap, since other test samples cost less than their partners."
+        if block.samples_share > 1
+        else ""
+    )
+    first = block.samples[0]
+    return Verdict(
+        level="note",
+        title=f"{number(listed)} test samples make up {share(block.samples_share)} of the gap",
+        explanation=(
+            f"Of {number(block.pairs)} test samples, each compared with its most similar train sample, the "
+            f"{number(listed)} costliest ({percent(listed / block.pairs)}) hold most of the difference in loss.{more} "
+            "A mean loss can be ruled by a few confident mistakes."
+        ),
+        advice=(
+            f"Look at them, beginning with test sample {first.index} beside train sample {first.partner}: "
+            "wrong test labels, odd samples and true mistakes ask for different remedies."
+        ),
+        evidence=(
+            "network.duality.samples_share",
+            "network.duality.pairs",
+            "network.duality.samples[0].index",
+            "network.duality.samples[0].partner",
+            "network.duality.samples[0].gap",
+        ),
+    )
+
+
+RULE = Rule(
+    id="gap-samples",
+    title="Samples and the gap",
+    meaning="Whether a few test samples account for most of the gap over pairs.",
+    conditions=(
+        "note: the costliest pairs that the report lists are at most a tenth of all pairs and hold more than half of a "
+        "positive gap over pairs"
+    ),
+    source="Counting over pairs of a test sample and its nearest train sample of the same label.",
+    origin=f"One half, a natural mark. {NO_LIMIT}",
+    cannot_tell="Whether these samples are mislabelled, odd or simply hard.",
+    find=find,
+    rests_on=("gap",),
+)

@@ -1,0 +1,95 @@
+"""Was the model taught wrong labels?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from audit.blocks.hygiene import Suspect, SuspectedMislabels
+from audit.findings.ground import gap_is_real, labels_in_doubt
+from audit.findings.rule import Rule, Verdict
+from audit.findings.shape import Shape, hidden_shapes, spread_out, told
+from audit.findings.words import within
+from audit.numbers import number, percent, share
+from audit.report import Report
+
+LABELS = "hygiene.suspected_mislabels"
+NAMED = 8  # suspects that the advice names
+
+
+def find(report: Report) -> Verdict | None:
+    """Neighbours that disagree; a concern where the gap also has the shape that wrong labels gave."""
+    if report.hygiene is None or not labels_in_doubt(report):
+        return None
+    labels = report.hygiene.suspected_mislabels
+    learnt = hidden_shapes(report) if gap_is_real(report) else []
+    shaped = spread_out(learnt)
+    places = range(min(NAMED, len(labels.suspects)))
+    return Verdict(
+        level="concern" if shaped else "watch",
+        title=f"About {share(labels.estimated_rate)} of the train labels are probably wrong",
+        explanation=f"{_neighbours(report, labels)} {_shape(learnt) if shaped else UNSHAPED}",
+        advice=(
+            f"Check these train samples first (position in train, given label, label of most neighbours): "
+            f"{', '.join(map(_named, labels.suspects[:NAMED]))}. More of them stand under {LABELS}.suspects. Correct "
+            "or drop what is wrong, train again and audit again."
+            if labels.suspects
+            else "Draw a hundred train samples at random and check their labels by hand; correct what is wrong."
+        ),
+        evidence=(
+            *(f"{LABELS}.{key}" for key in ("count", "expected_by_chance", "estimated_rate", "estimated_rate_ci95")),
+            *(path for shape in learnt for path in (shape.path, f"layers[{shape.place}].duality.sharp.elbow")),
+            *(f"{LABELS}.suspects[{place}].index" for place in places),
+        ),
+    )
+
+
+UNSHAPED = (
+    "The gap itself does not have the shape that wrong labels gave in the networks trained for this rule, so the model "
+    "may not have learnt them by heart, or the split of the gap is not to be had here."
+)
+
+
+def _neighbours(report: Report, labels: SuspectedMislabels) -> str:
+    chance = (
+        ""
+        if labels.expected_by_chance is None
+        else f"; if they were as right as the test labels, about {number(round(labels.expected_by_chance))} would be"
+    )
+    return (
+        f"{number(labels.count)} of {number(report.data.train.samples)} train labels are contradicted by nearly all of "
+        f"their most similar samples{chance}. That points to {percent(labels.estimated_rate)} wrong labels"
+        f"{within(labels.estimated_rate_ci95, 'percent')}."
+    )
+
+
+def _shape(found: Sequence[Shape]) -> str:
+    smooth = " and without a clear border" if not any(shape.elbow for shape in found) else ""
+    return (
+        f"The gap is spread over very many directions{smooth}: {told(found[0])}. That is consistent with labels learnt "
+        "by heart, one by one, as in the source study."
+    )
+
+
+def _named(suspect: Suspect) -> str:
+    return f"{suspect.index} ({suspect.label}, neighbours {suspect.neighbours_label})"
+
+
+RULE = Rule(
+    id="mislabelled",
+    title="Wrong train labels",
+    meaning="Whether train labels contradict those of similar samples, and the gap looks as if they were learnt.",
+    conditions=(
+        "lower end of the estimated rate's 95 % interval > 0; concern where also the gap, if it is beyond chance, has "
+        "clearly less than half of its size in the C steepest directions of each hidden layer (as flat-gap); else watch"
+    ),
+    source=(
+        "Feng & Tu, The activity-weight duality in feed forward neural networks (2022), section 4.3 and Fig. "
+        "S7: with labels at random the flat directions dominate. Neighbours: Wilson (1972)"
+    ),
+    origin="CALIBRATION",
+    cannot_tell=(
+        "Whether a listed label is wrong or its sample merely odd. Labels that are wrong in test as well do not show, "
+        "and test samples that are easier than train samples look like wrong train labels."
+    ),
+    find=find,
+)

@@ -1,0 +1,50 @@
+"""Are test samples almost train samples?"""
+
+from __future__ import annotations
+
+from audit.findings.rule import Rule, Verdict
+from audit.findings.words import some
+from audit.numbers import percent
+from audit.report import Report
+
+
+def find(report: Report) -> Verdict | None:
+    """Speaks where some test sample is closer to train than chance would bring it."""
+    if report.hygiene is None or not report.hygiene.near_duplicates:
+        return None
+    count, usual = report.hygiene.near_duplicates, report.hygiene.near.within_train
+    part = count / max(report.data.test.samples, 1)
+    natural = usual is not None and part <= usual
+    beside = "" if usual is None else f" Within train, {percent(usual)} of the samples have such a near twin."
+    reading = (
+        "Near twins are at least as common within train, which is consistent with data that repeat by nature."
+        if natural
+        else "That is consistent with copies that were compressed, rounded or cut, or with bursts of similar samples."
+    )
+    return Verdict(
+        level="note" if natural else "watch",
+        title=f"{some(count, 'test sample is', 'test samples are')} almost a copy of a train sample",
+        explanation=(
+            f"{percent(part)} of the test samples lie far closer to one train sample than chance would bring them."
+            f"{beside} {reading}"
+        ),
+        advice="Look at the pairs under hygiene.near.pairs; drop from test what is the same thing twice.",
+        evidence=(
+            "hygiene.near_duplicates",
+            "hygiene.near.within_train",
+            "hygiene.near.threshold",
+            "data.test.samples",
+        ),
+    )
+
+
+RULE = Rule(
+    id="near-copies",
+    title="Near copies across the splits",
+    meaning="Whether test samples are almost, but not quite, train samples.",
+    conditions=("at least one near duplicate; watch where they are more common in test than within train, else note"),
+    source="Nearest-neighbour distances; see the card hygiene.near_duplicates.",
+    origin="The threshold of hygiene.near_duplicates: with fresh test samples 0.05 of them would be called so in all.",
+    cannot_tell="Shifted, mirrored or cropped copies are not seen.",
+    find=find,
+)

@@ -1,0 +1,96 @@
+"""Does the gap sit in a few steep directions, or in very many flat ones?"""
+
+from __future__ import annotations
+
+from audit.findings.ground import gap_is_real, labels_in_doubt
+from audit.findings.rule import Rule, Verdict
+from audit.findings.shape import Shape, hidden_shapes, in_few, spread_out, told
+from audit.report import Report
+
+PAPER = "Feng & Tu, The activity-weight duality in feed forward neural networks (2022)"
+MEANT = "A direction is a way of changing the layer's weights; a steep one is where the loss reacts most."
+
+
+def find_steep(report: Report) -> Verdict | None:
+    """Speaks where more than half of a real gap is in the few steepest directions."""
+    found = hidden_shapes(report)
+    if not gap_is_real(report) or not in_few(found):
+        return None
+    return Verdict(
+        level="note",
+        title="Most of the gap comes from a few steep directions of the weights",
+        explanation=(
+            f"{_every(found)} {MEANT} In the source study this part of the gap was larger after training with small "
+            "steps or large batches; healthy networks have it, too, so that one model alone does not show a fault."
+        ),
+        advice=(
+            "If you train again, try a larger learning rate or smaller batches, which shrank this part in the source "
+            "study, and compare both models on the same data."
+        ),
+        evidence=_evidence(found),
+    )
+
+
+def find_flat(report: Report) -> Verdict | None:
+    """Speaks where less than half of a real gap is there, and wrong labels are not the nearer reading."""
+    found = hidden_shapes(report)
+    if not gap_is_real(report) or not spread_out(found) or labels_in_doubt(report):
+        return None
+    return Verdict(
+        level="note",
+        title="Most of the gap comes from very many flat directions of the weights",
+        explanation=(
+            f"{_every(found)} {MEANT} In the source study this part of the gap was smaller with weight decay and with "
+            f"a smaller initialisation, and larger with wrong labels, {_labels(report)}."
+        ),
+        advice=(
+            "If you train again, try weight decay or a smaller initialisation, which shrank this part in the source "
+            "study, and compare both models on the same data."
+        ),
+        evidence=_evidence(found),
+    )
+
+
+def _labels(report: Report) -> str:
+    looked_at = report.hygiene is not None and report.hygiene.suspected_mislabels.estimated_rate is not None
+    return "of which there is no other sign here" if looked_at else "which could not be looked for here"
+
+
+def _every(found: list[Shape]) -> str:
+    words = "; ".join(map(told, found[:3]))
+    return f"{words[0].upper()}{words[1:]}."
+
+
+def _evidence(found: list[Shape]) -> tuple[str, ...]:
+    return tuple(path for shape in found for path in (shape.path, f"layers[{shape.place}].duality.ci95.sharp_share"))
+
+
+STEEP = Rule(
+    id="steep-gap",
+    title="Gap in few steep directions",
+    meaning="Whether most of the gap sits in the few directions of the weights in which the loss is steepest.",
+    conditions=(
+        "note: the gap is above zero beyond chance, and each hidden layer whose directions are all known has more than "
+        "half of it in its C steepest directions: duality.fixed.share (regression: sharp.share) above 0.5 by more than "
+        "half the width of the 95 % interval of sharp.share"
+    ),
+    source=f"{PAPER}, section 4.1 and Fig. 3",
+    origin="STEEP",
+    cannot_tell="Whether another learning rate or batch size would help this model: that takes a second training run.",
+    find=find_steep,
+    rests_on=("gap", "duality"),
+)
+
+FLAT = Rule(
+    id="flat-gap",
+    title="Gap in many flat directions",
+    meaning="Whether most of the gap sits outside the directions in which the loss is steepest.",
+    conditions=(
+        "note: as steep-gap, but below 0.5 by as much in each of these layers, and the train labels not in doubt"
+    ),
+    source=f"{PAPER}, section 4.2 and Fig. 4",
+    origin="FLAT",
+    cannot_tell="Whether weight decay would help this model; it is U-shaped, so that too much of it hurts.",
+    find=find_flat,
+    rests_on=("gap", "duality"),
+)

@@ -1,0 +1,103 @@
+"""Can the numbers be trusted?"""
+
+from __future__ import annotations
+
+from audit.findings.rule import Rule, Verdict
+from audit.findings.words import listed, some
+from audit.numbers import number
+from audit.report import Report
+
+SECTIONS = {
+    "gap": "the gap",
+    "duality": "where the gap comes from",
+    "flatness": "flatness",
+    "fisher": "Fisher information",
+    "sensitivity": "sensitivity",
+    "hygiene": "data hygiene",
+}
+NEAR = 0.5  # of the tolerance
+
+
+def find(report: Report) -> Verdict | None:
+    """Failed self-checks, an agreement that is only just good enough, or all well."""
+    places = [place for place, check in enumerate(report.checks) if check.kind == "check"]
+    failed = [place for place in places if report.checks[place].status == "failed"]
+    passed = [place for place in places if report.checks[place].status == "passed"]
+    if failed:
+        return _failed(report, failed)
+    parity = report.model.parity
+    if parity is not None and parity.max_abs_diff > NEAR * parity.tolerance:
+        return _close(report)
+    return _passed(report, passed) if passed else None
+
+
+def _failed(report: Report, places: list[int]) -> Verdict:
+    checks = [report.checks[place] for place in places]
+    touched = dict.fromkeys(block for check in checks for block in check.affects)
+    parts = listed([SECTIONS.get(block, block) for block in touched], most=6)
+    return Verdict(
+        level="concern",
+        title=f"{some(len(checks), 'self-check')} failed: some numbers are not to be trusted",
+        explanation=(
+            f"Failed: {listed([check.title for check in checks], most=4)}. The numbers about {parts} rest on that, so "
+            "no finding below is drawn from them. This is about the arithmetic on this model, not about its quality."
+        ),
+        advice=(
+            "Run again with --precision float64; if the check still fails, report it with the model, and use none of "
+            "the numbers named above."
+        ),
+        evidence=tuple(f"checks[{place}].{key}" for place in places for key in ("status", "value", "tolerance")),
+    )
+
+
+def _close(report: Report) -> Verdict:
+    parity = report.model.parity
+    assert parity is not None
+    return Verdict(
+        level="note",
+        title=f"The converted network agrees with {parity.against} only just well enough",
+        explanation=(
+            f"On {some(parity.samples, 'sample')} the scores differ by up to {number(parity.max_abs_diff)}; beyond "
+            f"{number(parity.tolerance)} the audit would have stopped. Every number is about the converted network."
+        ),
+        advice="Compare the predictions of both on samples that matter to you before you rely on small differences.",
+        evidence=("model.parity.max_abs_diff", "model.parity.tolerance", "model.parity.samples"),
+    )
+
+
+def _passed(report: Report, places: list[int]) -> Verdict:
+    parity = report.model.parity
+    agreed = (
+        ""
+        if parity is None
+        else f" Its scores agree with {parity.against} to {number(parity.max_abs_diff)} on "
+        f"{some(parity.samples, 'sample')}."
+    )
+    return Verdict(
+        level="good",
+        title=f"{some(len(places), 'self-check')} passed on this model, none failed",
+        explanation=(
+            "Identities and bounds that must hold for any network were tried on this one, and they held within "
+            f"rounding.{agreed} That speaks for the arithmetic, not for the model."
+        ),
+        advice="Nothing to do; the section on self-checks lists each with its value and its tolerance.",
+        evidence=(
+            *(f"checks[{place}].status" for place in places),
+            *(() if parity is None else ("model.parity.max_abs_diff", "model.parity.tolerance")),
+        ),
+    )
+
+
+RULE = Rule(
+    id="trust",
+    title="Trust in the numbers",
+    meaning="Whether what must hold for every network also held when it was tried on this one.",
+    conditions=(
+        "concern: a self-check failed; note: the scores differ from the file's own runtime by more than half of the "
+        "tolerance; good: no check failed"
+    ),
+    source="Identities and bounds of the papers, tried on the audited model.",
+    origin="The tolerances stand beside each check. Half of the parity's tolerance is a convention: it only describes.",
+    cannot_tell="Whether the model is good: a bad model passes, too.",
+    find=find,
+)

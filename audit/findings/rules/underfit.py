@@ -1,0 +1,70 @@
+"""Does the model already fail on what it was trained on?"""
+
+from __future__ import annotations
+
+from audit.findings.rule import Rule, Verdict
+from audit.findings.words import within
+from audit.numbers import number, percent
+from audit.report import Report
+
+FITTED = 0.01  # share of wrong answers on train that the source studies call fitted
+
+
+def find(report: Report) -> Verdict | None:
+    """Speaks where more goes wrong on train than is added on test."""
+    return _regression(report) if report.model.task == "regression" else _classification(report)
+
+
+def _classification(report: Report) -> Verdict | None:
+    gap = report.gap
+    if gap.train_error is None or gap.error_gap_ci95 is None or gap.train_error <= FITTED:
+        return None
+    if gap.train_error <= gap.error_gap_ci95[1]:
+        return None
+    return Verdict(
+        level="note",
+        title="Most of what goes wrong on test already goes wrong on train: consistent with an underfit",
+        explanation=(
+            f"The model answers {percent(gap.train_error)} of its train samples wrongly"
+            f"{within(gap.train_error_ci95, 'percent')}, more than the gap adds to it on test. A small gap is no "
+            "praise here: a model that learns little has little to lose."
+        ),
+        advice=(
+            "Try a longer training, a larger model or less regularisation before you collect more data; if the labels "
+            "are noisy, this may also be as good as it gets."
+        ),
+        evidence=("gap.train_error", "gap.train_error_ci95", "gap.error_gap", "gap.error_gap_ci95"),
+    )
+
+
+def _regression(report: Report) -> Verdict | None:
+    train, test = report.gap.train_r2, report.gap.test_r2
+    if train is None or test is None or train >= 1 - FITTED or 1 - train <= train - test:
+        return None
+    return Verdict(
+        level="note",
+        title="Most of what goes wrong on test already goes wrong on train: consistent with an underfit",
+        explanation=(
+            f"The model explains {percent(train)} of the variance of its train targets and {percent(test)} on test: "
+            "what it leaves unexplained on train is more than what test adds to it. Noise in the targets looks the "
+            "same, and no model can explain that."
+        ),
+        advice="Try a larger model, a longer training or better features, and compare with how noisy the targets are.",
+        evidence=("gap.train_r2", "gap.test_r2"),
+    )
+
+
+RULE = Rule(
+    id="underfit",
+    title="Underfit",
+    meaning="Whether the model's mistakes are mostly made on the train samples already.",
+    conditions=(
+        f"note: train error > {number(FITTED)} and above the upper end of the error gap's 95 % interval; regression: "
+        f"1 − R²_train > R²_train − R²_test and R²_train < {number(1 - FITTED)}"
+    ),
+    source="The split of the test error into train error and gap.",
+    origin="One half of the test error, a natural mark; 1 % is what the source studies call fitted (interpolation).",
+    cannot_tell="Whether a better fit is possible: with noisy labels or targets it is not.",
+    find=find,
+    rests_on=("gap",),
+)

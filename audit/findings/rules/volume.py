@@ -1,0 +1,78 @@
+"""Does the network collapse or blow up small regions around the samples?"""
+
+from __future__ import annotations
+
+import math
+
+from audit.findings.rule import NO_LIMIT, Level, Rule, Verdict
+from audit.numbers import number, percent
+from audit.report import Report
+
+S = "network.sensitivity"
+LARGEST = 700.0  # beyond it e^x leaves the range of numbers
+
+
+def find(report: Report) -> Verdict | None:
+    """Collapsed on all samples, on some, or how far a small region is stretched."""
+    block = report.network.sensitivity
+    if block is None or not report.layers or report.model.outputs < 2:
+        return None
+    dimensions = report.model.outputs - 1
+    flat, samples = block.rank_deficient_samples_centred, report.layers[0].samples
+    if flat and samples:
+        return _collapsed(report, flat, samples, dimensions)
+    log_volume = block.mean_log_volume_centred
+    if log_volume is None or abs(log_volume / dimensions) > LARGEST:
+        return None
+    factor = math.exp(log_volume / dimensions)
+    stretched = factor > 1
+    return Verdict(
+        level="note",
+        title=f"Small changes of the input come out {'larger' if stretched else 'smaller'} in the scores",
+        explanation=(
+            f"In a typical one of the {number(dimensions)} directions in which the answer can change, a small change "
+            f"of the input comes out {number(factor)} times as large. The number depends on the units of the input and "
+            "on how sure the model is, so that nobody can say from it alone whether it is high or low."
+        ),
+        advice="Use it to compare models that were trained on the same data to the same train loss; for nothing else.",
+        evidence=(f"{S}.mean_log_volume_centred", f"{S}.mean_log_volume_centred_ci95", "model.outputs"),
+    )
+
+
+def _collapsed(report: Report, flat: int, samples: int, dimensions: int) -> Verdict:
+    everywhere = flat >= samples
+    narrow = [layer.name for layer in report.layers if min(layer.in_features, layer.out_features) < dimensions]
+    level: Level = "watch" if everywhere and not narrow else "note"
+    which = "all" if everywhere else f"{percent(flat / samples)} of the"
+    built = (
+        f" Layer {narrow[0]} has fewer inputs or outputs than that, so the architecture itself allows no more."
+        if narrow
+        else ""
+    )
+    return Verdict(
+        level=level,
+        title=f"Around {which} train samples the answer cannot move in every direction",
+        explanation=(
+            f"On {number(flat)} of {number(samples)} train samples a small change of the input reaches fewer than the "
+            f"{number(dimensions)} directions in which the scores could differ: the local volume is zero there.{built} "
+            "Some classes then cannot be told apart by small changes, which may be just what the model has learnt."
+        ),
+        advice="Look for units that never act and for classes that the model never answers; both can look like this.",
+        evidence=(f"{S}.rank_deficient_samples_centred", f"{S}.mean_rank", "layers[0].samples", "model.outputs"),
+    )
+
+
+RULE = Rule(
+    id="volume",
+    title="Local volume",
+    meaning="Whether the network collapses, shrinks or stretches small regions around the train samples.",
+    conditions=(
+        "watch: on every train sample the centred scores' Jacobian has a rank below C−1 though each measured layer is "
+        "wide enough; note: on some; else, as a note, the mean stretch e^(mean_log_volume_centred / (C−1))"
+    ),
+    source="A simple connection from loss flatness to compressed representations in neural networks (2024), Eq. 7",
+    origin=f"Rank is counted, not judged. For the stretch: {NO_LIMIT[0].lower()}{NO_LIMIT[1:]}",
+    cannot_tell="Whether a compressed representation is good for unseen data: the source study finds both.",
+    find=find,
+    rests_on=("sensitivity",),
+)

@@ -1,0 +1,51 @@
+"""Is the model fed what it was trained on?"""
+
+from __future__ import annotations
+
+from audit.findings.ground import guesses
+from audit.findings.rule import Rule, Verdict
+from audit.numbers import number, percent, share
+from audit.report import Report
+
+
+def find(report: Report) -> Verdict | None:
+    """Speaks where the model cannot answer its own train data."""
+    if not guesses(report):
+        return None
+    if report.model.task == "regression":
+        seen = f"It explains {percent(report.gap.train_r2)} of the variance of the targets it was trained on."
+    else:
+        chance = 1 / max(report.data.classes or 0, 2)
+        seen = (
+            f"It is right on {percent(report.gap.train_accuracy)} of the {number(report.data.train.samples)} train "
+            f"samples; guessing among the classes gives {share(chance)}, balanced over classes."
+        )
+    return Verdict(
+        level="concern",
+        title="The model is probably not fed what it was trained on",
+        explanation=(
+            f"{seen} A model that was trained on these samples does better than that, so this suggests another scale, "
+            "order of channels or order of classes than in training. Until that is settled no other number here is "
+            "about your model as you use it."
+        ),
+        advice=(
+            "Set --scale, --mean, --std, --channels or --classes as in training, and check that the folder is the "
+            "data that this model was trained on; then run the audit again."
+        ),
+        evidence=("gap.train_error", "gap.train_accuracy", "gap.train_r2", "data.classes", "data.train.samples"),
+    )
+
+
+RULE = Rule(
+    id="wrong-input",
+    title="Wrong input",
+    meaning="Whether the model does better than guessing on the very data that it was trained on.",
+    conditions=(
+        "concern: mean over classes of the share of train samples answered rightly ≤ 1/C + 3 standard errors of a "
+        "guesser; regression: train R² ≤ 0"
+    ),
+    source="Counting; the balanced accuracy of any guess is 1/C.",
+    origin="Three standard errors: about one guesser in 700 does better by luck.",
+    cannot_tell="A wrong scale that hurts only a little, or a model that really learnt nothing.",
+    find=find,
+)

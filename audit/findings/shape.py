@@ -1,0 +1,87 @@
+"""How the gap is spread over the directions of each layer's weights: in a few steep ones, or over very many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from audit.numbers import number, share
+from audit.report import LayerReport, Report
+
+HALF = 0.5
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the steepest directions of one layer hold of the gap."""
+
+    place: int  # of the layer in the report
+    name: str
+    steepest: int  # as many as there are classes; for regression those before the elbow
+    directions: int
+    share: float  # of the gap, in the steepest; may leave 0…1 where others count against it
+    slack: float  # half the width of the 95 % interval of the share before the elbow: the fixed one has none of its own
+    elbow: bool
+    path: str  # of that share in the JSON
+
+
+def shapes(report: Report) -> list[Shape]:
+    """Every layer whose gap splits into shares, in the report's order."""
+    found = (_shape(place, layer) for place, layer in enumerate(report.layers))
+    return [shape for shape in found if shape is not None]
+
+
+def hidden_shapes(report: Report) -> list[Shape]:
+    """The layers that steep and flat are judged by: all directions known, the output layer only if it is alone."""
+    known = [shape for shape in shapes(report) if _complete(report.layers[shape.place])]
+    return [shape for shape in known if shape.place < len(report.layers) - 1] or known
+
+
+def _shape(place: int, layer: LayerReport) -> Shape | None:
+    block = layer.duality
+    if block is None or block.sharp is None or block.directions is None or block.approximate:
+        return None
+    part, name = (block.fixed, "fixed") if block.fixed is not None else (block.sharp, "sharp")
+    if part.share is None or part.count == 0:
+        return None
+    beyond = 0 if block.remainder is None else block.remainder.directions
+    path = f"layers[{place}].duality.{name}.share"
+    low, high = block.ci95.sharp_share or (-math.inf, math.inf)
+    directions, elbow = block.directions + beyond, block.sharp.elbow
+    return Shape(place, layer.name, part.count, directions, part.share, (high - low) / 2, elbow, path)
+
+
+def _complete(layer: LayerReport) -> bool:
+    return layer.duality is not None and bool(layer.duality.basis_complete)
+
+
+def in_few(found: Sequence[Shape]) -> bool:
+    """Whether every one of some layers clearly has more than half of the gap in its steepest directions."""
+    return bool(found) and all(shape.share - shape.slack > HALF for shape in found)
+
+
+def spread_out(found: Sequence[Shape]) -> bool:
+    """Whether every one of some layers clearly has less than half of it there."""
+    return bool(found) and all(shape.share + shape.slack < HALF for shape in found)
+
+
+def told(shape: Shape) -> str:
+    """One layer in words.
+
+    >>> told(Shape(0, "fc2", 10, 900, 0.14, 0.02, False, ""))
+    'in layer fc2 the 10 steepest of 900 directions hold 14 % of the gap'
+    >>> told(Shape(0, "fc2", 1, 900, 1.2, 0.1, True, ""))
+    'in layer fc2 the steepest of 900 directions holds 120 % of the gap, and the others count against it'
+    """
+    which = f"the {number(shape.steepest)} steepest" if shape.steepest != 1 else "the steepest"
+    verb = "holds" if shape.steepest == 1 else "hold"
+    beyond = (
+        ", and the others count against it"
+        if shape.share > 1
+        else ", so that they count against it"
+        if shape.share < 0
+        else ""
+    )
+    what = f"{which} of {number(shape.directions)} directions {verb} {share(shape.share)} of the gap"
+    return f"in layer {shape.name} {what}{beyond}"

@@ -1,0 +1,110 @@
+"""What stays open after the audit, and why: said before anybody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from audit.findings.ground import above_zero, below_zero, broken_blocks, why_no_gap
+from audit.findings.words import listed, sentence, some
+from audit.numbers import number
+from audit.report import NotJudged, Report
+
+BLOCKS = {
+    "duality": "Where the gap comes from",
+    "flatness": "Flatness",
+    "fisher": "Fisher information",
+    "sensitivity": "Sensitivity and volume",
+}
+NOT_PART = "It was not part of this audit."
+MANY = 6  # reasons of layers that are told apart
+
+
+def not_judged(report: Report) -> list[NotJudged]:
+    """Every open question, the most important first, none twice."""
+    found = [*_gap(report), *_blocks(report), *_labels(report), *_classes(report), *_layers(report), *_always(report)]
+    return [NotJudged(what=what, why=why) for what, why in dict.fromkeys(found)]
+
+
+Open = tuple[str, str]
+
+
+def _gap(report: Report) -> Iterator[Open]:
+    gap, void = report.gap, why_no_gap(report)
+    if void is not None:
+        yield "How the model does on unseen data", sentence(void)
+        return
+    error = gap.error_gap is not None
+    bounds = gap.error_gap_ci95 if error else gap.loss_gap_ci95
+    if bounds is None:
+        yield "Whether the gap is more than chance", "There is no interval for it."
+    elif not above_zero(bounds) and not below_zero(bounds):
+        widest = max(abs(bounds[0]), abs(bounds[1]))
+        size = f"{100 * widest:.2f} percentage points" if error else number(widest)
+        yield (
+            f"Whether there is a gap below {size}",
+            f"With {some(report.data.test.samples, 'test sample')} the 95 % interval includes zero.",
+        )
+
+
+def _blocks(report: Report) -> Iterator[Open]:
+    for key in broken_blocks(report) & set(BLOCKS):
+        yield BLOCKS[key], "A self-check that its numbers rest on failed."
+    for key, name in BLOCKS.items():
+        block = getattr(report.network, key)
+        if block is None:
+            yield name, NOT_PART
+        elif block.skipped:
+            yield name if key != "sensitivity" else "Some sensitivities and volumes", sentence(block.skipped)
+    if report.model.parity is None:
+        yield "Whether the network answers as its file does elsewhere", "The format has no runtime to compare with."
+
+
+def _labels(report: Report) -> Iterator[Open]:
+    hygiene = report.hygiene
+    if hygiene is None:
+        yield "Whether the data are in order", NOT_PART
+        return
+    labels = hygiene.suspected_mislabels
+    if labels.skipped:
+        yield "Whether train labels are wrong", sentence(labels.skipped)
+    elif labels.estimated_rate is None:
+        yield (
+            "How many train labels are wrong",
+            sentence(labels.caveat or "the neighbours foretell test labels no better than guessing would"),
+        )
+    if hygiene.near.skipped:
+        yield "Whether test samples are near copies of train samples", sentence(hygiene.near.skipped)
+    if hygiene.leaked.searched < 1:
+        yield "Copies of the train samples that were left out", "Only a part of the train samples on disk was used."
+
+
+def _classes(report: Report) -> Iterator[Open]:
+    names = [row.name for row in report.gap.per_class if row.loss_gap is None]
+    if names:
+        which = "class" if len(names) == 1 else "classes"
+        yield f"The gap of {which} {listed(names)}", "There are no samples of it in one of the splits."
+
+
+def _layers(report: Report) -> Iterator[Open]:
+    """Layers without a decomposition and layers passed by, one entry for each reason."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for layer in report.layers:
+        if layer.duality is not None and layer.duality.skipped:
+            reasons.setdefault(("The part in the gap of", layer.duality.skipped), []).append(layer.name)
+    for passed in report.passed_by:
+        reasons.setdefault(("Everything about", passed.why), []).append(passed.name)
+    for (about, why), names in list(reasons.items())[:MANY]:
+        yield f"{about} {'layer' if len(names) == 1 else 'layers'} {listed(names)}", sentence(why)
+    if len(reasons) > MANY:
+        yield "Further layers", "The ledger of layers in this report has the reason for each."
+
+
+def _always(report: Report) -> Iterator[Open]:
+    measured = [block for block in ("flatness", "fisher", "sensitivity") if getattr(report.network, block) is not None]
+    if measured:
+        yield (
+            "Whether curvature, Fisher information and sensitivity are high or low",
+            "They have no scale of their own and follow the train loss: only a second model, trained on the same data "
+            "to the same train loss, gives one (`gen-audit compare`).",
+        )
+    yield "How the model does on data from elsewhere or from later", "Only the given test split was looked at."

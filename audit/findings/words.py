@@ -1,0 +1,48 @@
+"""Small pieces of sentences that several rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from audit.fields import Interval
+from audit.numbers import interval, number
+from audit.report import Report
+
+LONGEST_NAME = 40
+
+
+def within(bounds: Interval, kind: str = "number") -> str:
+    """The interval in brackets, or nothing where there is none."""
+    return "" if bounds is None else f" (95 % interval {interval(bounds, kind)})"
+
+
+def some(count: int, thing: str, things: str = "") -> str:
+    """A count with its noun.
+
+    >>> some(1, "label"), some(2, "label"), some(0, "class", "classes")
+    ('1 label', '2 labels', '0 classes')
+    """
+    return f"{number(count)} {thing if count == 1 else things or f'{thing}s'}"
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """The first of some names, long ones cut short.
+
+    >>> listed(["a", "b"]), listed(["a", "b", "c", "d", "e"])
+    ('a and b', 'a, b, c and 2 more')
+    """
+    shown = [name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…" for name in names[:most]]
+    rest = [f"{number(len(names) - most)} more"] if len(names) > most else []
+    parts = shown + rest
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else "none"
+
+
+def sentence(words: str) -> str:
+    """A reason from elsewhere in the report as a sentence: a capital letter, a full stop."""
+    words = " ".join(words.split())
+    return f"{words[:1].upper()}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}" if words else words
+
+
+def label(report: Report) -> str:
+    """What the right answer to a sample is called."""
+    return "target" if report.model.task == "regression" else "label"
