@@ -7,90 +7,121 @@ nothing between two models that were fitted to different losses.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
 
+from audit.compare.differences import Difference, gap_differences
+from audit.compare.means import difference_interval
+from audit.compare.pairs import same_samples
 from audit.policy.limits import span
+from audit.policy.lookup import Found
 from audit.policy.rules import Interval
+from audit.report import Report
 
-HIGHER_IS_BETTER = ("accuracy", "r2")
+HIGHER_IS_BETTER = ("_accuracy", "_r2")
 FOLLOWS_TRAIN_LOSS = ("flatness", "fisher", "duality")  # blocks made of derivatives of the loss
 MATCHED = 0.05  # train losses that differ by at most this share count as equal
 CHANGE_NUMBERS = (
-    *("samples", "test_samples", "test_fraction", "partner_space", "conv", "directions", "subsets", "subset_size"),
-    *("normalized_logits", "volume", "delta", "precision"),
+    *("partner_space", "conv", "directions", "subsets", "subset_size", "normalized_logits", "volume", "delta"),
+    "precision",
 )
 """Settings under which the numbers of a layer or of the network are other numbers."""
 
 
-def worsening(path: str, new: float, old: float) -> float:
-    """How much worse: the increase, or for accuracy and R² the decrease."""
-    return old - new if _higher_is_better(path) else new - old
+@dataclass(frozen=True)
+class Worsening:
+    """By how much a number is worse than in the baseline: its increase, or for accuracy and R² its decrease."""
+
+    new: float
+    old: float
+    by: float
+    interval: Interval
+    caveat: str | None = None  # why it says nothing although it could be computed
 
 
-def worsening_interval(path: str, new: float, new_ci: Interval, old: float, old_ci: Interval) -> Interval:
-    """95 % interval of the difference of two independent estimates, from both intervals (MOVER; Newcombe 1998).
+@dataclass(frozen=True)
+class Baseline:
+    """A report and the one it is held against."""
 
-    On shared samples the two vary together, so that this is wider than it need be: it never calls too early.
-    """
-    if new_ci is None and old_ci is None:
+    new: Report
+    old: Report
+
+    @cached_property
+    def paired(self) -> dict[str, Difference]:
+        """Differences of losses and errors over the samples that both reports have, by path."""
+        found = gap_differences(self.old, self.new)
+        return {f"gap.{name}": difference for name, difference in found.items()}
+
+    def worsening(self, new: Found, old: Found) -> Worsening | str:
+        """The comparison of one number, or why there is none."""
+        why_not = self._not_comparable(new.path)
+        if why_not:
+            return why_not
+        error = self.paired.get(new.path.replace("_accuracy", "_error"))
+        if error is not None and error.skipped is None:
+            return self._from_samples(new.path, error)
+        if old.missing is not None:
+            return f"in the baseline: {old.missing}"
+        sign = -1 if new.path.endswith(HIGHER_IS_BETTER) else 1
+        interval = _oriented(sign, _of_independent(new, old))
+        return Worsening(new.value, old.value, sign * (new.value - old.value), interval, self._caveat(new.path))
+
+    def _from_samples(self, path: str, difference: Difference) -> Worsening:
+        """Both models on the same samples. An accuracy is 1 minus an error, so it falls by what the error rises."""
+        assert difference.old is not None and difference.new is not None and difference.difference is not None
+        new, old, by, interval = difference.new, difference.old, difference.difference, difference.ci95
+        if path.endswith("_accuracy"):
+            new, old = 1 - new, 1 - old
+        unchanged = by == 0 and self.new.model.sha256 == self.old.model.sha256
+        return Worsening(new, old, by, (0.0, 0.0) if unchanged else interval)
+
+    def _not_comparable(self, path: str) -> str | None:
+        for key in ("task", "loss"):
+            before, now = getattr(self.old.model, key), getattr(self.new.model, key)
+            if before != now:
+                return f"the baseline's {key} is {before}, not {now}"
+        if path in self.paired:
+            skipped = self.paired[path].skipped
+            return skipped and f"{skipped}; make a baseline on these data"
+        for split in _rests_on(path):
+            if not same_samples(self.old, self.new, split):
+                return f"the baseline was judged on other {split} samples; make a baseline on these data"
+        return self._other_settings() if path.startswith(("layers.", "network.")) else None
+
+    def _other_settings(self) -> str | None:
+        now, before = self.new.settings, self.old.settings
+        for name in CHANGE_NUMBERS:
+            if name in now and name in before and now[name] != before[name]:
+                return f"the baseline was made with {name} = {before[name]}, not {now[name]}; make it anew"
         return None
-    (low, high), (low_old, high_old) = span(new, new_ci), span(old, old_ci)
-    difference = new - old
-    lower = difference - math.hypot(new - low, high_old - old)
-    upper = difference + math.hypot(high - new, old - low_old)
-    return (-upper, -lower) if _higher_is_better(path) else (lower, upper)
+
+    def _caveat(self, path: str) -> str | None:
+        """Curvature of two models compares only where both were fitted to the same train loss."""
+        if not path.startswith(("layers.", "network.")) or not set(FOLLOWS_TRAIN_LOSS) & set(path.split(".")):
+            return None
+        now, before = self.new.gap.train_loss, self.old.gap.train_loss
+        if abs(now - before) <= MATCHED * max(now, before):
+            return None
+        return (
+            f"this number follows the train loss, which is {now:.3g} here and {before:.3g} in the baseline: a "
+            "difference would say nothing"
+        )
 
 
-def not_comparable(path: str, new: Mapping[str, Any], old: Mapping[str, Any]) -> str | None:
-    """Why a number of two reports must not be compared; None where it may."""
-    for key in ("task", "loss"):
-        if new["model"][key] != old["model"][key]:
-            return f"the baseline's {key} is {old['model'][key]}, not {new['model'][key]}"
-    for split in _rests_on(path):
-        if not _same_samples(split, new, old):
-            return f"the baseline was judged on other {split} samples; make a baseline on these data"
-    if path.startswith(("layers.", "network.")):
-        return _other_settings(new["settings"], old["settings"])
-    return None
-
-
-def unmatched(path: str, new: Mapping[str, Any], old: Mapping[str, Any]) -> str | None:
-    """Why a difference of curvature would say nothing; None where both models were fitted to the same train loss."""
-    if not set(FOLLOWS_TRAIN_LOSS) & set(path.split(".")) or not path.startswith(("layers.", "network.")):
+def _of_independent(new: Found, old: Found) -> Interval:
+    """From both intervals, as if the samples were different ones: too wide, so that it never calls too early."""
+    if new.interval is None and old.interval is None:
         return None
-    losses = new["gap"]["train_loss"], old["gap"]["train_loss"]
-    if abs(losses[0] - losses[1]) <= MATCHED * max(map(abs, losses)):
-        return None
-    return (
-        f"this number follows the train loss, which is {losses[0]:.3g} here and {losses[1]:.3g} in the baseline: "
-        "a difference would say nothing"
-    )
+    return difference_interval(new.value, old.value, span(new.value, new.interval), span(old.value, old.interval))
 
 
-def _higher_is_better(path: str) -> bool:
-    return path.endswith(tuple(f"_{word}" for word in HIGHER_IS_BETTER))
+def _oriented(sign: int, interval: Interval) -> Interval:
+    return interval if interval is None or sign > 0 else (-interval[1], -interval[0])
 
 
 def _rests_on(path: str) -> tuple[str, ...]:
+    """The splits that a number was measured on; numbers about the data or the file rest on none."""
     block, key = path.split(".")[0], path.rpartition(".")[2]
     if block == "gap" and key.startswith(("test_", "train_")):
         return (key.partition("_")[0],)
     return ("test", "train") if block in ("gap", "layers", "network") else ()
-
-
-def _same_samples(split: str, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-    """By the hash of the split's own samples; by that of the whole folder in reports that do not have it."""
-    hashes = [(report["outcomes"] or {}).get(split, {}).get("sha256") for report in (new, old)]
-    if all(hashes):
-        return bool(hashes[0] == hashes[1])
-    counts = [report["data"][split]["samples"] for report in (new, old)]
-    return bool(new["data"]["sha256"] == old["data"]["sha256"] and counts[0] == counts[1])
-
-
-def _other_settings(new: Mapping[str, Any], old: Mapping[str, Any]) -> str | None:
-    other = [name for name in CHANGE_NUMBERS if name in new and name in old and new[name] != old[name]]
-    if not other:
-        return None
-    return f"the baseline was made with {other[0]} = {old[other[0]]}, not {new[other[0]]}; make it anew"

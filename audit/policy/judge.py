@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from audit.errors import UsageError
-from audit.policy.baseline import not_comparable, unmatched, worsening, worsening_interval
+from audit.policy.baseline import Baseline
 from audit.policy.limits import status_of
 from audit.policy.lookup import Found, find
 from audit.policy.rules import Consequence, Interval, Policy, Rule, RuleResult, Status, Verdict
@@ -31,29 +30,37 @@ class Judged:
 
 def judge(policy: Policy, report: Report, baseline: Report | None = None, *, strict: bool = False) -> Verdict:
     """The verdict on a report. `strict` turns warnings into failures."""
-    new, old = report.to_dict(), None if baseline is None else baseline.to_dict()
+    held = Held(report, baseline)
     named = {rule.path for rule in policy.rules if "*" not in rule.path}
     results = tuple(
         _result(rule, path, judged, strict)
         for rule in policy.rules
         if rule.level != "off"
-        for path, judged in _answers(rule, new, old)
+        for path, judged in _answers(rule, held)
         if path == rule.path or path not in named  # a rule of its own beats the one for all
     )
     passed = all(result.consequence != "fail" for result in results)
     return Verdict(results, passed, policy.source, None if baseline is None else baseline.model.path, strict)
 
 
-def _answers(rule: Rule, new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[tuple[str, Judged]]:
-    if rule.bound == "status":
-        yield from ((path, Judged(status, words)) for path, status, words in judge_check(rule, new))
-    elif rule.bound == "fails_at":
-        yield from ((path, Judged(status, words)) for path, status, words in judge_finding(rule, new))
+class Held:
+    """A report and its baseline, each also as the JSON that paths are about."""
+
+    def __init__(self, report: Report, baseline: Report | None) -> None:
+        self.now = report.to_dict()
+        self.before = {} if baseline is None else baseline.to_dict()
+        self.baseline = None if baseline is None else Baseline(report, baseline)
+
+
+def _answers(rule: Rule, held: Held) -> Iterator[tuple[str, Judged]]:
+    if rule.bound in ("status", "fails_at"):
+        told = judge_check if rule.bound == "status" else judge_finding
+        yield from ((path, Judged(status, words)) for path, status, words in told(rule, held.now))
     else:
-        yield from ((found.path, _judge_number(rule, found, new, old)) for found in find(rule.path, new))
+        yield from ((found.path, _judge_number(rule, found, held)) for found in find(rule.path, held.now))
 
 
-def _judge_number(rule: Rule, found: Found, new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Judged:
+def _judge_number(rule: Rule, found: Found, held: Held) -> Judged:
     if found.missing is not None:
         return Judged("not measurable", found.missing)
     if rule.bound == "is":
@@ -62,28 +69,22 @@ def _judge_number(rule: Rule, found: Found, new: Mapping[str, Any], old: Mapping
     if isinstance(found.value, (bool, str)) or rule.limit is None:
         raise UsageError(f"[policy.{rule.path}] {rule.bound}: {found.value!r} is no number; use `is`.")
     if rule.bound == "max_regression":
-        return _judge_regression(rule, found, new, old)
+        return _judge_regression(rule, found, held)
     status = status_of(found.value, found.interval, rule.bound, float(rule.limit))
     return Judged(status, about_limit(rule, status, found.value, found.interval), found.value, found.interval)
 
 
-def _judge_regression(rule: Rule, found: Found, new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Judged:
-    if old is None:
+def _judge_regression(rule: Rule, found: Found, held: Held) -> Judged:
+    if held.baseline is None:
         return Judged("not measurable", NO_BASELINE)
-    before = find(found.path, old)[0]
-    why_not = not_comparable(found.path, new, old)
-    if why_not or before.missing:
-        return Judged("not measurable", why_not or f"in the baseline: {before.missing}")
-    worse = worsening(found.path, found.value, before.value)
-    interval = worsening_interval(found.path, found.value, found.interval, before.value, before.interval)
-    if caveat := unmatched(found.path, new, old):
-        return Judged("inconclusive", caveat, worse, interval)
-    assert rule.limit is not None
-    allowed = float(rule.limit) * (abs(before.value) if rule.relative else 1)
-    status = status_of(worse, interval, "max", allowed)
-    return Judged(
-        status, about_regression(status, found.value, before.value, worse, interval, allowed), worse, interval
-    )
+    worse = held.baseline.worsening(found, find(found.path, held.before)[0])
+    if isinstance(worse, str):
+        return Judged("not measurable", worse)
+    allowed = float(rule.limit or 0) * (abs(worse.old) if rule.relative else 1)
+    if worse.caveat is not None:
+        return Judged("inconclusive", worse.caveat, worse.by, worse.interval, allowed)
+    status = status_of(worse.by, worse.interval, "max", allowed)
+    return Judged(status, about_regression(status, worse, allowed), worse.by, worse.interval, allowed)
 
 
 def _result(rule: Rule, path: str, judged: Judged, strict: bool) -> RuleResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from audit.policy.baseline import Worsening
 from audit.policy.lookup import Found
 from audit.policy.rules import Interval, Rule, RuleResult, Status, Verdict
 
@@ -14,10 +15,10 @@ def about_limit(rule: Rule, status: Status, value: float, interval: Interval) ->
     return f"{_with_interval(value, interval)}, {side} {number(rule.limit)} allowed{_open(status)}"
 
 
-def about_regression(status: Status, new: float, old: float, worse: float, interval: Interval, allowed: float) -> str:
+def about_regression(status: Status, worse: Worsening, allowed: float) -> str:
     """`max_regression`."""
-    difference = f"{_with_interval(worse, interval)} for the worse, at most {number(allowed)} allowed"
-    return f"{number(new)}, baseline {number(old)}: {difference}{_open(status)}"
+    difference = f"{_with_interval(worse.by, worse.interval)} for the worse, at most {number(allowed)} allowed"
+    return f"{number(worse.new)}, baseline {number(worse.old)}: {difference}{_open(status)}"
 
 
 def _open(status: Status) -> str:
@@ -42,11 +43,10 @@ def number(value: Any) -> str:
 def lines(verdict: Verdict, brief: bool = False) -> list[str]:
     """One line per result and one for the verdict; in brief only what warns or fails."""
     shown = [result for result in verdict.results if not brief or result.consequence != "pass"]
-    width = max((len(result.id) for result in shown), default=0)
-    return [
-        *(f"{_standing(result):<16} {result.id:<{width}}  {result.sentence}" for result in shown),
-        verdict_line(verdict),
-    ]
+    standings = [_standing(result) for result in shown]
+    wide, width = max(map(len, standings), default=0), max((len(result.id) for result in shown), default=0)
+    rows = zip(standings, shown, strict=True)
+    return [*(f"{stands:<{wide}}  {one.id:<{width}}  {one.sentence}" for stands, one in rows), verdict_line(verdict)]
 
 
 def _standing(result: RuleResult) -> str:
