@@ -44,9 +44,14 @@ class CrossEntropy:
         return product.scatter(1, top.expand_as(reference), -rest.sum(1, keepdim=True))
 
     def curvature_root_times(self, f: Tensor, v: Tensor) -> Tensor:
-        """L v with Lᵀ L = Λ: row c is √p_c (v_c − Σ_k p_k v_k); v [n, C, ...] → [n, C, ...]."""
-        p = f.softmax(1).reshape(*f.shape, *[1] * (v.dim() - 2))
-        return p.sqrt() * (v - (p * v).sum(1, keepdim=True))
+        """L v with Lᵀ L = Λ: row c is √p_c (v_c − Σ_k p_k v_k); v [n, C, ...] → [n, C, ...].
+
+        v is taken relative to the row of the largest score, as above.
+        """
+        p, top = f.softmax(1), f.argmax(1).reshape(-1, 1, *[1] * (v.dim() - 2))
+        shifted = v - v.gather(1, top.expand(-1, 1, *v.shape[2:]))
+        mean = (p[:, None, :] @ shifted.flatten(2)).reshape(len(v), 1, *v.shape[2:])
+        return shifted.sub_(mean).mul_(p.sqrt().reshape(*f.shape, *[1] * (v.dim() - 2)))
 
     def correct(self, f: Tensor, y: Tensor) -> Tensor:
         """Whether the largest score is the label's [n]."""

@@ -7,13 +7,12 @@ costs two matrix products with x and two thin ones with J; no gradient with resp
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from audit.curvature.single import SingleHessian, pulled, pushed, single_precision
 from audit.layers import DenseLayer
-from audit.loss import Loss
 from audit.record import Record
 from audit.records import Records
 
@@ -34,6 +33,11 @@ class LayerHessian:
         self.dim = layer.out_features * layer.in_features
         self._records = records
         self._held: list[Record] | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of what `times` gives."""
+        return torch.float64
 
     def times(self, V: Tensor) -> Tensor:
         """H V; V [..., out, in] → [..., out, in], all directions in one walk over the samples."""
@@ -56,16 +60,7 @@ class LayerHessian:
 
     def single(self) -> SingleHessian | None:
         """H in single precision, two to three times as quick; None where the tail is curved or memory is short."""
-        parts: list[tuple[Tensor, Tensor, Tensor]] = []
-        left = self._records.room // SINGLE_SHARE
-        for record in self._walk():
-            layer = record.layers[self.layer.name]
-            left -= 4 * (layer.x.numel() + layer.J.numel())
-            if left < 0 or layer.residual_times is not None:
-                return None
-            parts.append((layer.x.float(), layer.J.flatten(2).float(), record.f))
-        x, J, f = (torch.cat(column) for column in zip(*parts, strict=True))
-        return SingleHessian(self.dim, self.shape, record.loss_function, x, J, f)
+        return single_precision(self._walk(), self.layer.name, len(self._records), self._records.room // SINGLE_SHARE)
 
     def dense(self) -> Tensor:
         """H itself [dim, dim]."""
@@ -88,58 +83,23 @@ class LayerHessian:
         held: list[Record] | None = []
         left = self._records.room
         for record in self._records:
-            left -= GRAPH_FACTOR * record.bytes()
-            held = [*held, record] if held is not None and record.has_graph() and left >= 0 else None
+            if held is not None:
+                left -= GRAPH_FACTOR * record.bytes() if record.has_graph() else left + 1
+                held = [*held, record] if left >= 0 else None
             yield record
         self._held = held
-
-
-@dataclass(frozen=True)
-class SingleHessian:
-    """H with x and J in single precision: good for directions, not for final numbers.
-
-    Λ J u is taken in double precision and scaled before it is rounded: a confident network's curvature of 1e-40 is
-    still a curvature.
-    """
-
-    dim: int
-    shape: tuple[int, int]
-    loss: Loss
-    x: Tensor  # [n, T, in]
-    J: Tensor  # [n, C, T·out]
-    f: Tensor  # [n, C]  double
-
-    def times(self, V: Tensor) -> Tensor:
-        """H V; V [k, out, in] → [k, out, in], given and returned in double precision."""
-        u = _pushed(self.x, V.to(self.x.device).float())
-        a = self.loss.curvature_times(self.f, (self.J @ u.transpose(1, 2)).double())
-        scale = a.abs().max().clamp(min=torch.finfo(torch.float64).tiny)
-        S_u = (a / scale).float().transpose(1, 2) @ self.J
-        return _pulled(self.x, S_u, V.shape).double() * (scale / len(self.x))
 
 
 def _product(record: Record, name: str, V: Tensor) -> Tensor:
     """Σ over the record's samples of (S (V x)) xᵀ; V [k, out, in] → [k, out, in]."""
     layer = record.layers[name]
     x, J = layer.x.double(), layer.J.double().flatten(2)  # [n, T, in]  [n, C, T·out]
-    u = _pushed(x, V.to(x.device))
-    S_u = record.loss_function.curvature_times(record.f, J @ u.transpose(1, 2)).transpose(1, 2) @ J
+    u = pushed(x, V.to(x.device))
+    S_u = record.loss_function.curvature_times(record.f, J @ u.mT).mT @ J
     if layer.residual_times is not None:
         rest = [layer.residual_times(part.reshape(layer.z.shape)) for part in u.unbind(1)]
         S_u = S_u + torch.stack([part.flatten(1) for part in rest], 1)
-    return _pulled(x, S_u, V.shape)
-
-
-def _pushed(x: Tensor, V: Tensor) -> Tensor:
-    """V x: V [k, out, in] → [n, k, T·out]."""
-    (n, T, _), (k, out, _) = x.shape, V.shape
-    return (x.flatten(0, 1) @ V.flatten(0, 1).T).reshape(n, T, k, out).transpose(1, 2).reshape(n, k, T * out)
-
-
-def _pulled(x: Tensor, U: Tensor, shape: torch.Size) -> Tensor:
-    """Σ u xᵀ over samples and tokens: U [n, k, T·out] → [k, out, in]."""
-    (n, T, _), (k, out, _) = x.shape, shape
-    return (U.reshape(n, k, T, out).permute(1, 3, 0, 2).reshape(k * out, n * T) @ x.flatten(0, 1)).reshape(shape)
+    return pulled(x, S_u, V.shape)
 
 
 def _add_gauss_newton(H: Tensor, record: Record, name: str) -> None:

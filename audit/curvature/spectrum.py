@@ -9,17 +9,20 @@ import torch
 from torch import Tensor
 
 from audit.curvature.hessian import DENSE_LIMIT, LayerHessian
+from audit.curvature.single import SingleHessian
 
 __all__ = ["DENSE_LIMIT", "EigenPairs", "LayerHessian", "all_eigenpairs", "top_eigenpairs"]
 
 SMALL = 400  # weights up to which eigh of the matrix is quicker than any iteration
-BLOCK = 4  # directions pushed through the network at once when several eigenpairs are wanted
+BLOCK = 2  # directions pushed through the network at once when several eigenpairs are wanted
 LEAST_STEPS = 10  # before any convergence is believed: an early small residual may belong to λ₂
 MOST_STEPS = 500
 BASIS_NUMBERS = 1 << 25  # numbers in the Krylov basis (256 MB) beyond which it is restarted from its best vectors
-EXHAUSTED = 1e-10  # share of H q outside the basis below which there is nothing new in it
 SAME = 1e-6  # relative distance below which two eigenvalues count as one
+EXHAUSTED = {torch.float64: 1e-10, torch.float32: 1e-6}  # share of H q outside the basis that is nothing new
+FAINT = 1e-3  # share of H q outside the basis below which its direction is not known to rounding
 SINGLE_NOISE = 1e-6  # residuals that single precision cannot tell from zero
+FEW = 2  # directions whose products are taken anew in double precision; of more, a mixture is
 
 
 class Symmetric(Protocol):
@@ -32,6 +35,10 @@ class Symmetric(Protocol):
     @property
     def shape(self) -> tuple[int, int]:
         """[out, in]."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of what `times` takes and gives."""
 
     def times(self, V: Tensor) -> Tensor:
         """H V."""
@@ -61,29 +68,57 @@ def top_eigenpairs(
 ) -> EigenPairs:
     """The k largest eigenpairs (all of them where there are fewer), each residual at most `tolerance`.
 
-    With `values_only`, `tolerance` is asked of the eigenvalues alone. By Kato and Temple the error of a Ritz value is
-    at most ‖residual‖² over its distance to the rest of the spectrum, so fewer iterations will do, and rougher ones:
-    they run in single precision where they can, and the eigenvalues are then taken in double precision.
+    Iterations run in single precision where they can, and what they found is then judged in double precision. With
+    `values_only`, `tolerance` is asked of the eigenvalues alone. By Kato and Temple the error of a Ritz value is at
+    most ‖residual‖² over its distance to the rest of the spectrum, so fewer iterations will do.
     """
     k = min(k, hessian.dim)
     if hessian.dim <= SMALL or (hessian.dim <= DENSE_LIMIT and 4 * k >= hessian.dim):
         pairs = all_eigenpairs(hessian)
         return EigenPairs(pairs.values[:k], pairs.vectors[:k], pairs.residuals[:k], 0)
-    single = hessian.single() if values_only else None
-    if single is None:
-        return _iterated(hessian, k, tolerance, seed, values_only)
-    return _polished(hessian, _iterated(single, k, tolerance, seed, values_only))
+    single = hessian.single()
+    if single is not None and single.dim > 4 * k:
+        pairs = _in_double(hessian, single, _iterated(single, k, tolerance / 2, seed, values_only), seed)
+        if values_only or bool((pairs.residuals <= tolerance).all()):
+            return pairs
+    return _iterated(hessian, k, tolerance, seed, values_only)
 
 
-def _polished(hessian: LayerHessian, rough: EigenPairs) -> EigenPairs:
-    """Eigenvalues and residuals of `rough` in double precision, at the price of one product."""
-    V = rough.vectors.flatten(1)
-    H_V = hessian.times(rough.vectors).flatten(1)
+def _in_double(hessian: LayerHessian, single: SingleHessian, rough: EigenPairs, seed: int) -> EigenPairs:
+    """`rough` pairs of the Hessian in single precision, with their residuals under the Hessian itself.
+
+    The largest eigenvalue is taken anew. Residuals of many pairs are seen on one random mixture of all vectors: its
+    residual is, in the mean over signs, the root of their mean square, and none is said to be smaller.
+    """
+    V = _orthonormal(single.whole(rough.vectors).flatten(1))
+    k, walks = len(V), rough.iterations + 1
+    if k <= FEW:
+        return _ritz(V, hessian.times(V.reshape(k, *hessian.shape)).flatten(1), hessian.shape, walks)
+    signs = torch.randint(2, (k,), generator=torch.Generator().manual_seed(seed)).to(V) * 2 - 1
+    probes = torch.stack([V[0], signs @ V / k**0.5])
+    largest, mixture = hessian.times(probes.reshape(2, *hessian.shape)).flatten(1)
+    values = rough.values.to(V) * single.scale
+    values[0] = V[0] @ largest
+    scale = _scale(values)
+    residuals = rough.residuals.to(V).clamp(min=(mixture - (signs * values) @ V / k**0.5).norm() / scale)
+    residuals[0] = (largest - values[0] * V[0]).norm() / scale
+    return EigenPairs(values, V.reshape(k, *hessian.shape), residuals, walks)
+
+
+def _orthonormal(V: Tensor) -> Tensor:
+    """V [k, dim], whose rows are nearly orthonormal, made so to rounding: L⁻¹ V with V Vᵀ = L Lᵀ."""
+    for _ in range(2):
+        V = torch.linalg.solve_triangular(torch.linalg.cholesky(V @ V.T), V, upper=False)
+    return V
+
+
+def _ritz(V: Tensor, H_V: Tensor, shape: tuple[int, int], iterations: int) -> EigenPairs:
+    """The best eigenpairs in the span of V [k, dim]."""
     T = V @ H_V.T
     values, Y = (part.flip(-1) for part in torch.linalg.eigh((T + T.T) / 2))
     V, H_V = Y.T @ V, Y.T @ H_V
     residuals = (H_V - values[:, None] * V).norm(dim=1) / _scale(values)
-    return EigenPairs(values, V.reshape(rough.vectors.shape), residuals, rough.iterations + 1)
+    return EigenPairs(values, V.reshape(-1, *shape), residuals, iterations)
 
 
 def _iterated(hessian: Symmetric, k: int, tolerance: float, seed: int, values_only: bool) -> EigenPairs:
@@ -117,24 +152,31 @@ def _lanczos(hessian: Symmetric, k: int, block: int, tolerance: float, seed: int
     H q_new = Qᵀ T_new + Bᵀ-combinations of the next block, the residual of the Ritz vector Qᵀ y is ‖B y_new‖.
     """
     generator = torch.Generator().manual_seed(seed)
-    new = torch.linalg.qr(torch.randn(hessian.dim, block, generator=generator, dtype=torch.float64))[0].T
-    most = max(4 * k + 4 * block, BASIS_NUMBERS // hessian.dim)  # vectors in the basis
-    Q, T = new[:0], new.new_zeros(0, 0)
+    start = torch.randn(hessian.dim, block, generator=generator, dtype=torch.float64).to(hessian.dtype)
+    new = torch.linalg.qr(start)[0].T
+    most = min(hessian.dim, max(4 * k + 4 * block, BASIS_NUMBERS // hessian.dim))  # vectors in the basis
+    size, T, near = 0, torch.zeros(0, 0, dtype=torch.float64), 0
     for step in range(1, MOST_STEPS + 1):
         H_new = hessian.times(new.reshape(-1, *hessian.shape)).flatten(1)
-        Q = torch.cat([Q.to(H_new.device), new.to(H_new.device)])
-        T = _bordered(T.to(Q.device), Q @ H_new.T)
+        if step == 1:  # where the samples are, the basis is
+            basis = H_new.new_empty(most + block, hessian.dim)
         width = len(new)
-        new, B = _outside(H_new, Q, generator)
+        basis[size : size + width], size = new, size + width
+        Q = basis[:size]
+        new, B, inside = _outside(H_new, Q, near, generator)
+        T, near = _bordered(T, inside), size - width
+        done = size >= hessian.dim
+        if not done and (step < LEAST_STEPS or size <= k) and size + width <= most:
+            continue
         theta, Y = (part.flip(-1) for part in torch.linalg.eigh(T))
         residuals = (B @ Y[-width:]).norm(dim=0) / _scale(theta)
-        done = len(Q) >= hessian.dim
-        if done or (step >= LEAST_STEPS and len(Q) > k and _converged(theta, residuals, k, tolerance, values_only)):
+        if done or (step >= LEAST_STEPS and size > k and _converged(theta, residuals, k, tolerance, values_only)):
             break
-        if len(Q) + width > most:
-            keep = min(len(Q) - 1, 2 * k + block)
-            Q, T = Y[:, :keep].T @ Q, torch.diag(theta[:keep])
-    vectors = (Y[:, :k].T @ Q).reshape(-1, *hessian.shape)
+        if size + width > most:
+            keep = min(size - 1, 2 * k + block)
+            basis[:keep], size, near = Y[:, :keep].T.to(Q) @ Q, keep, 0
+            T = torch.diag(theta[:keep])
+    vectors = (Y[:, :k].T.to(Q) @ Q).reshape(-1, *hessian.shape)
     return EigenPairs(theta[:k].clone(), vectors, residuals[:k].clone(), step)
 
 
@@ -158,21 +200,36 @@ def _bordered(T: Tensor, columns: Tensor) -> Tensor:
     return grown
 
 
-def _outside(P: Tensor, Q: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """What P [b, dim] adds to the basis Q: N [≤ b, dim] orthonormal and ⟂ Q, and B: Pᵀ y outside Q has length ‖B y‖.
+def _outside(P: Tensor, Q: Tensor, near: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """What P [b, dim] adds to the basis Q: N [≤ b, dim] orthonormal and ⟂ Q; B: Pᵀ y outside Q has length ‖B y‖; Q Pᵀ.
 
-    Where P adds nothing (the Krylov space is exhausted), random directions take over, with B = 0 there.
+    P lies in the rows of Q from `near` on, up to rounding, which a second pass over all of Q takes away, and a third
+    where that took away most. Where P adds nothing (the Krylov space is exhausted), random directions take over, with
+    B = 0 there.
     """
-    scale = P.norm(dim=1).max()
-    for _ in range(2):  # twice is enough
-        P = P - (P @ Q.T) @ Q
+    size = scale = P.norm(dim=1).max()
+    inside = P.new_zeros(len(Q), len(P))
+    for part in (slice(near, None), slice(None), slice(None)):
+        found = Q[part] @ P.T
+        P, before = torch.addmm(P, found.T, Q[part], alpha=-1), size
+        inside[part] += found
+        size = P.norm(dim=1).max()
+        if part.start is None and size > before / 2:
+            break
+    columns, B = torch.linalg.qr(P.T)
+    N = columns.T
+    if not bool((B.diagonal().abs() > FAINT * scale).all()):
+        N, B = _with_random(P, Q, scale, generator)
+    return N, B.double().cpu(), inside.double().cpu()
+
+
+def _with_random(P: Tensor, Q: Tensor, scale: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """N and B where P is faint in some direction."""
     U, size, N = torch.linalg.svd(P, full_matrices=False)
-    real = size > EXHAUSTED * scale
+    real = size > EXHAUSTED[P.dtype] * scale
     N, B = N[real], (U * size).T[real]
-    if bool((size > 1e-3 * scale).all()):
-        return N, B
     missing = max(0, min(len(P), P.shape[1] - len(Q)) - len(N))
-    fresh = torch.randn(missing, P.shape[1], generator=generator, dtype=torch.float64).to(P.device)
+    fresh = torch.randn(missing, P.shape[1], generator=generator, dtype=torch.float64).to(P)
     N = torch.cat([N, fresh])
     for _ in range(2):  # what is small, or random, is not yet ⟂ Q to rounding
         N = torch.linalg.qr((N - (N @ Q.T) @ Q).T)[0].T

@@ -54,17 +54,20 @@ def test_iteration_agrees_with_diagonalisation(make_audit, monkeypatch, name, k)
     for hessian, H, _ in hessians(make_audit, name, n=20):
         pairs = top_eigenpairs(hessian, k)
         values = torch.linalg.eigvalsh(H).flip(0)[: min(k, hessian.dim)]
-        check(hessian, H, pairs, values, tolerance=1e-6)
+        check(hessian, H, pairs, values, tolerance=1e-6, mixed=k > spectrum.FEW and hessian.single() is not None)
 
 
-def check(hessian, H: Tensor, pairs, values: Tensor, tolerance: float) -> None:  # type: ignore[no-untyped-def]
+def check(hessian, H: Tensor, pairs, values: Tensor, tolerance: float, mixed: bool = False) -> None:  # type: ignore[no-untyped-def]
+    """`mixed`: found in single precision, with all residuals but the first seen on a mixture of the vectors."""
     scale = H.diagonal().abs().max().clamp(min=torch.linalg.eigvalsh(H).abs().max())
     v = pairs.vectors.reshape(len(values), -1)
     assert (pairs.values - values).abs().max() <= tolerance * scale
     assert (v @ v.T - torch.eye(len(v))).abs().max() <= 1e-12
     residuals = (v @ H - pairs.values[:, None] * v).norm(dim=1) / scale
     assert residuals.max() <= 1.01 * tolerance
-    assert (residuals - pairs.residuals).abs().max() <= 1e-9
+    wrong = (residuals - pairs.residuals).abs()
+    assert wrong[0] <= 1e-9
+    assert wrong.max() <= (spectrum.SINGLE_NOISE if mixed else 1e-9)
     assert (pairs.values.diff() <= 0).all()
 
 
@@ -73,6 +76,7 @@ class Given:
 
     def __init__(self, values: list[float], seed: int = 0) -> None:
         self.dim, self.shape, self.walks = len(values), (1, len(values)), 0
+        self.dtype = torch.float64
         basis = torch.linalg.qr(
             torch.randn(self.dim, self.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
         )[0]
