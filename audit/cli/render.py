@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
-from audit.cli.app import Formats, Output, ReportPath, Templates, app, chosen_formats, read_report
+from audit.cli.app import AsJson, Formats, Output, ReportPath, Templates, app, chosen_formats, read_report
 from audit.errors import UsageError
 
 
@@ -15,6 +16,7 @@ def render(
     out: Output = Path("gen-audit-report"),
     formats: Formats = "html",
     templates: Templates = None,
+    as_json: AsJson = False,
 ) -> None:
     """Draw the pages of a report.json again, without the model."""
     from audit.output import staged
@@ -28,5 +30,5 @@ def render(
             raise UsageError(written.missing[0])
     for missing in written.missing:
         print(f"gen-audit: {missing}", file=sys.stderr)
-    for name in written.files:
-        print(out / name)
+    files = [str(out / name) for name in written.files]
+    print(json.dumps({"files": files}, indent=2) if as_json else "\n".join(files))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from audit.cli.app import (
+    AsJson,
     ConfigPath,
     DataPath,
     Formats,
@@ -24,6 +27,9 @@ from audit.config import config_files
 from audit.errors import UsageError
 from audit.settings import resolve
 
+if TYPE_CHECKING:
+    from audit.report import Report
+
 
 @app.command()
 @with_settings()
@@ -34,6 +40,7 @@ def report(
     formats: Formats = "html,pdf,json",
     config: ConfigPath = None,
     templates: Templates = None,
+    as_json: AsJson = False,
     quiet: Quiet = False,
     **flags: Any,
 ) -> None:
@@ -54,6 +61,15 @@ def report(
         written = write_report(result, stage, wanted, templates=templates)
         if not written.files:
             raise UsageError(written.missing[0])
-    print_outcome(result, out, written, quiet)
+    print_outcome(result, out, written, quiet or as_json)
+    if as_json:
+        print(json.dumps(_outcome(result, [str(out / name) for name in written.files]), indent=2, ensure_ascii=False))
     for annotation in tell_github(result, os.environ):
         print(annotation, file=sys.stderr)
+
+
+def _outcome(report: Report, files: list[str]) -> dict[str, Any]:
+    """What the summary says, for machines: everything else is in report.json."""
+    gap = {key: value for key, value in asdict(report.gap).items() if key not in ("per_class", "confusion")}
+    findings = [{"id": one.id, "level": one.level, "title": one.title} for one in report.findings]
+    return {"gap": gap, "warnings": report.warnings, "findings": findings, "files": files}
