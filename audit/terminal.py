@@ -52,7 +52,17 @@ def summary(report: Report) -> list[str]:
             f"agrees with {parity.against} to {parity.max_abs_diff:.1e} on {parity.samples} samples "
             f"(tolerance {parity.tolerance:.1e})"
         )
-    return [*lines, *gap_lines(report.gap)]
+    return [*lines, *gap_lines(report.gap), *finding_lines(report)]
+
+
+def finding_lines(report: Report) -> list[str]:
+    """Level and title of the findings that stand on the first page; names from the model cannot move the cursor."""
+    shown = [finding for finding in report.findings if finding.first_page]
+    return [f"{finding.level:<8}{_printable(finding.title)}" for finding in shown]
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def gap_lines(gap: GapReport) -> list[str]:

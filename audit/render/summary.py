@@ -40,15 +40,15 @@ TOWARDS = (
 
 
 def leading(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """The findings of the first page."""
-    found: list[dict[str, Any]] = report["findings"][:FIRST_PAGE]
-    return found
+    """The findings of the first page: those marked for it; of a report without such marks the heaviest."""
+    found: list[dict[str, Any]] = report["findings"]
+    return [finding for finding in found if finding.get("first_page")] or found[:FIRST_PAGE]
 
 
 def further(report: dict[str, Any]) -> list[dict[str, Any]]:
     """The findings that the first page has no room for."""
-    found: list[dict[str, Any]] = report["findings"][FIRST_PAGE:]
-    return found
+    shown = leading(report)
+    return [finding for finding in report["findings"] if finding not in shown]
 
 
 def evidence(report: dict[str, Any], finding: dict[str, Any]) -> list[tuple[str, str, str]]:
