@@ -116,6 +116,7 @@ def _model(audit: Audit, task: str, parity: Parity | None) -> ModelReport:
         opset=model.opset,
         parity=None if parity is None else _parity(parity),
         notes=list(model.notes),
+        factor=model.factor,
     )
 
 

@@ -24,12 +24,20 @@ from audit.report import Report
 from audit.sanity import find_warnings
 from audit.settings import Settings
 from audit.suite import run_suite
+from audit.temper import at_train_loss
 
 PARITY_SAMPLES = 64
 
 
-def run_audit(model_path: Path, data_path: Path, settings: Settings, command: str, progress: Progress) -> Report:
-    """The whole audit."""
+def run_audit(
+    model_path: Path,
+    data_path: Path,
+    settings: Settings,
+    command: str,
+    progress: Progress,
+    train_loss: float | None = None,
+) -> Report:
+    """The whole audit; for a comparison, of the model with its scores softened to a wanted mean `train_loss`."""
     torch.manual_seed(settings.seed)
     with progress.stage("load", "Loading the model"):
         model = load_model(model_path, settings)
@@ -41,6 +49,8 @@ def run_audit(model_path: Path, data_path: Path, settings: Settings, command: st
     with progress.stage("forward", "Running both splits"):
         task, data = settle_task(data, _outputs(model, data), model.head, settings.task)
         audit, layers = set_table(model, data, task, settings)
+        if train_loss is not None:
+            audit, layers = set_table(at_train_loss(audit, train_loss), data, task, settings)
     results = run_suite(audit, progress)
     with progress.stage("checks", "Checking the numbers on this model"):
         checks = run_checks(audit, results)

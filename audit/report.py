@@ -78,6 +78,7 @@ class ModelReport:
     opset: int | None
     parity: ParityReport | None = says("null where the file has no runtime of its own to compare with")
     notes: list[str] = says("what was done to the model on the way in")
+    factor: float = says("what its scores were multiplied by before anything was measured", default=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)

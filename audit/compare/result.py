@@ -9,10 +9,9 @@ from typing import Any
 from audit.fields import Interval, says
 
 SCHEMA = "gen-audit/compare/1"
-BETTER, WORSE, LOWER, HIGHER, SAME, UNKNOWN, VOID = (
-    *("better", "worse", "lower", "higher"),
-    *("the same", "cannot tell", "void"),
-)
+BETTER, WORSE = "better", "worse"  # where one side is the good one: test error and test loss
+LOWER, HIGHER = "lower", "higher"  # elsewhere
+SAME, UNKNOWN, NO_INTERVAL, NOT_COMPARED, VOID = "the same", "cannot tell", "no interval", "not compared", "void"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +45,9 @@ class Number:
     ci95: Interval = says("95 % interval of the difference")
     samples: int | None = says("samples behind it", default=None)
     paired: bool = says("whether the interval pairs both models on each sample", default=False)
-    verdict: str = says("better, worse (test error and test loss only), lower, higher, the same, cannot tell, void")
+    verdict: str = says(
+        "better or worse (test error and test loss only), lower, higher, the same, cannot tell, no interval, …"
+    )
     seeds_share: float | None = says("recipes: part of the variance that comes from the seeds", default=None)
     matched: bool = says("measured at one common train loss", default=False)
     skipped: str | None = says("why it was not compared", default=None)
@@ -78,6 +79,8 @@ class Comparison:
     headline: list[str] = says("the verdict in words")
     numbers: list[Number]
     matched: Matched | None = None
+    only_old_wrong: int | None = says("test samples that only the old model gets wrong", default=None)
+    only_new_wrong: int | None = None
     notes: list[str] = says("what was compared, what was not, and how to read it", default_factory=list)
     appeared: list[str] = says("findings of the new side that the old one has not", default_factory=list)
     disappeared: list[str] = field(default_factory=list)

@@ -54,5 +54,6 @@ class Model:
     names: dict[str, str] = field(default_factory=dict)  # submodule → a name its user recognises, where they differ
     notes: tuple[str, ...] = ()  # sentences for the report: a head taken off, a fold found, a batch size rewritten
     classes: tuple[str, ...] | None = None  # class labels in the order of the scores, where the file names them
+    factor: float = 1.0  # what the file's scores were multiplied by, to compare models at one train loss
     reference: Reference | None = None  # None: there is nothing independent to compare with
     reference_name: str = ""  # "onnxruntime", "torch.export", …

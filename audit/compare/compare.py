@@ -1,0 +1,131 @@
+"""Compares two reports: what changed between these two models on this test set, number by number."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+
+from audit import __version__
+from audit.compare.catalogue import OBSERVED, PRIMARY, skipped, verdict
+from audit.compare.differences import Difference, gap_differences
+from audit.compare.ground import Named, check_comparable, ground_notes, short_names, why_void
+from audit.compare.inside import inside_numbers
+from audit.compare.pairs import pair
+from audit.compare.result import BETTER, SCHEMA, VOID, WORSE, Comparison, Matched, Number, Side
+from audit.compare.words import family_note, headline, primary_note
+from audit.report import Report
+
+
+def compare_reports(
+    old: Named, new: Named, command: str, at_one_loss: tuple[Report, Report, Matched] | None = None
+) -> Comparison:
+    """`at_one_loss`: both reports measured anew at one train loss, for the numbers that follow it."""
+    check_comparable(old, [new])
+    names = short_names(old.name, new.name)
+    void = why_void([Named(names[0], old.report), Named(names[1], new.report)])
+    primary = PRIMARY[new.report.model.task]
+    observed = observed_numbers(old.report, new.report)
+    inside, matched, why = inside_numbers(old.report, new.report, at_one_loss)
+    numbers = [voided(number) if void else number for number in (*observed, *inside)]
+    first = next(number for number in numbers if number.key == primary)
+    alone = disagreements(old.report, new.report)
+    notes = [primary_note(first, "models"), *ground_notes(old.report, new.report), *why, family_note(numbers, primary)]
+    findings = [findings_of([side.report]) for side in (old, new)]
+    return Comparison(
+        schema=SCHEMA,
+        created=now(),
+        version=__version__,
+        command=command,
+        about="models",
+        old=side_of(names[0], [old]),
+        new=side_of(names[1], [new]),
+        void=void,
+        primary=primary,
+        verdict=VOID if void else first.verdict,
+        headline=headline(first, void, alone, new.report),
+        numbers=numbers,
+        matched=matched,
+        only_old_wrong=None if alone is None else alone[0],
+        only_new_wrong=None if alone is None else alone[1],
+        notes=notes,
+        appeared=[title for title in findings[1] if title not in findings[0]],
+        disappeared=[title for title in findings[0] if title not in findings[1]],
+    )
+
+
+def observed_numbers(old: Report, new: Report) -> list[Number]:
+    """Loss, error and their gaps; error is left out for regression, which has none."""
+    found = gap_differences(old, new)
+    entries = [entry for entry in OBSERVED if new.gap.test_error is not None or "error" not in entry.key]
+    numbers = []
+    for entry in entries:
+        part = found[entry.key.removeprefix("gap.")]
+        if part.skipped is not None or part.difference is None:
+            numbers.append(skipped(entry, part.skipped))
+            continue
+        numbers.append(
+            replace(
+                skipped(entry),
+                old=part.old,
+                new=part.new,
+                difference=part.difference,
+                ci95=part.ci95,
+                samples=part.samples,
+                paired=part.paired,
+                verdict=verdict(entry, part.difference, part.ci95, _identical(part, old, new)),
+            )
+        )
+    return numbers
+
+
+def _identical(part: Difference, old: Report, new: Report) -> bool:
+    """Whether both models do the very same on every sample."""
+    splits = ("test", "train") if part.key.endswith("_gap") else (part.key[4:].partition("_")[0],)
+    kind = "error" if "error" in part.key else "loss"
+    both = [pair(old, new, split) for split in splits]
+    values = [(pairs.old.values(kind), pairs.new.values(kind)) for pairs in both if pairs is not None]
+    return len(values) == len(splits) and all(
+        before is not None and after is not None and bool((before == after).all()) for before, after in values
+    )
+
+
+def disagreements(old: Report, new: Report) -> tuple[int, int] | None:
+    """Test samples that only the old, and only the new model gets wrong."""
+    pairs = pair(old, new, "test")
+    if pairs is None or pairs.old.wrong is None or pairs.new.wrong is None:
+        return None
+    return int((pairs.old.wrong > pairs.new.wrong).sum()), int((pairs.new.wrong > pairs.old.wrong).sum())
+
+
+def voided(number: Number) -> Number:
+    """Without a verdict where the test split is void."""
+    return replace(number, verdict=VOID) if number.verdict in (BETTER, WORSE) or "test" in number.key else number
+
+
+def side_of(name: str, members: list[Named]) -> Side:
+    """What was compared."""
+    first = members[0].report
+    return Side(
+        name=name,
+        reports=[member.name for member in members],
+        model_sha256=[member.report.model.sha256 for member in members],
+        created=[member.report.created for member in members],
+        data=first.data.path,
+        data_sha256=first.data.sha256,
+        train_samples=first.data.train.samples,
+        test_samples=first.data.test.samples,
+        parameters=first.model.parameters,
+        findings=findings_of([member.report for member in members]),
+        warnings=list(dict.fromkeys(warning for member in members for warning in member.report.warnings)),
+    )
+
+
+def findings_of(reports: list[Report]) -> list[str]:
+    """Titles of findings that ask for attention, level first, each once."""
+    told = (f"{each.level}: {each.title}" for report in reports for each in report.findings if each.level != "good")
+    return list(dict.fromkeys(told))
+
+
+def now() -> str:
+    """The time in UTC."""
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,86 @@
+"""May these reports be compared at all, and on what ground? Refuses what would mean nothing, with a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath, PureWindowsPath
+
+from audit.compare.pairs import pair, same_samples
+from audit.errors import UsageError
+from audit.report import Report
+
+
+@dataclass(frozen=True)
+class Named:
+    """A report and the path it is known by."""
+
+    name: str
+    report: Report
+
+
+def check_comparable(first: Named, others: Sequence[Named]) -> None:
+    """Refuses reports of different tasks, or judged on different test samples."""
+    for other in others:
+        for field in ("task", "loss"):
+            mine, theirs = getattr(first.report.model, field), getattr(other.report.model, field)
+            if mine != theirs:
+                raise UsageError(
+                    f"{first.name} and {other.name}: cannot be compared, their {field} is {mine} and {theirs}; compare "
+                    "models that do the same."
+                )
+        if not shares_split(first.report, other.report, "test"):
+            raise UsageError(
+                f"{first.name} and {other.name}: were judged on different test samples, so no difference between them "
+                "would mean anything; audit both on one data folder."
+            )
+
+
+def shares_split(old: Report, new: Report, split: str) -> bool:
+    """Whether the two have samples of a split in common that they can be compared on."""
+    pairs = pair(old, new, split)
+    return len(pairs) > 1 if pairs is not None else same_samples(old, new, split)
+
+
+def why_void(sides: Sequence[Named]) -> str | None:
+    """Why a test split is no evidence about new data, in the words of the report that found it."""
+    for side in sides:
+        if side.report.hygiene is not None and side.report.hygiene.leaked.void:
+            return f"{side.name}: {side.report.hygiene.leaked.why}"
+    return None
+
+
+def ground_notes(old: Report, new: Report) -> list[str]:
+    """What a reader must know about the ground that a comparison stands on."""
+    notes = []
+    if not shares_split(old, new, "train"):
+        notes.append(
+            "The two were audited with different train samples. Only their performance on the test samples is "
+            "compared; train loss, gaps and what was measured inside the network are not."
+        )
+    for split in ("test", "train"):
+        pairs, used = pair(old, new, split), max(getattr(side.data, split).samples for side in (old, new))
+        if pairs is not None and len(pairs) < used:
+            notes.append(f"{len(pairs):,} {split} samples are in both reports, of up to {used:,} in use.")
+        if pairs is None and same_samples(old, new, split):
+            notes.append(
+                f"A report holds no outcomes of single {split} samples, so the intervals cannot pair them and are "
+                "wider than need be; make it anew with `gen-audit report`."
+            )
+    if old.data.split_is_ours or new.data.split_is_ours:
+        notes.append("gen-audit made this split itself: the models may have been trained on their test samples.")
+    return notes
+
+
+def short_names(first: str, second: str) -> tuple[str, str]:
+    r"""Two paths by their last parts, as few as tell them apart.
+
+    >>> short_names("runs/1/report.json", "runs/2/report.json"), short_names("old.onnx", "new.onnx")
+    (('1/report.json', '2/report.json'), ('old.onnx', 'new.onnx'))
+    """
+    parts = [PurePosixPath(PureWindowsPath(path).as_posix()).parts for path in (first, second)]
+    for count in range(1, max(map(len, parts)) + 1):
+        names = tuple("/".join(path[-count:]) for path in parts)
+        if names[0] != names[1]:
+            return names[0], names[1]
+    return first, second
