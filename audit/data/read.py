@@ -37,9 +37,13 @@ class Part:
 def read_data(path: Path, settings: Settings) -> Data:
     """The train and test samples of a folder, as stored: `settle_task` and `fit` make them ready for a model."""
     match = choose(path, settings)
-    stored = match.read()
+    return data_of(match.read(), path, match.layout, settings)
+
+
+def data_of(stored: Stored, path: Path, layout: str, settings: Settings) -> Data:
+    """The samples in use, wherever they are stored; `path` is their name where they lie in no folder."""
     train, test, notes = two_splits(stored, path, settings)
-    train_x, test_x, axes = _both_samples(train, test, stored, match.layout, settings)
+    train_x, test_x, axes = _both_samples(train, test, stored, layout, settings)
     if train_x.shape[1:] != test_x.shape[1:]:
         raise DataError(
             f"{path}: train samples have shape {train_x.shape[1:]} but test samples {test_x.shape[1:]}; "
@@ -53,8 +57,8 @@ def read_data(path: Path, settings: Settings) -> Data:
         train=_split(train, train_x, train_y[train.used]),
         test=_split(test, test_x, test_y[test.used]),
         path=path,
-        layout=match.layout,
-        sha256=digest(path, {*train.source.files_of(train.used), *test.source.files_of(test.used)}),
+        layout=layout,
+        sha256=stored.sha256 or digest(path, {*train.source.files_of(train.used), *test.source.files_of(test.used)}),
         classes=classes,
         label=stored.label,
         features=stored.features,

@@ -40,6 +40,7 @@ class Stored:
     label: str | None = None
     features: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    sha256: str | None = None  # of samples that lie in no file
 
 
 @dataclass(frozen=True)

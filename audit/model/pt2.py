@@ -26,10 +26,12 @@ def load(path: Path, settings: Settings) -> Model:
     """The program in canonical form. Nothing in it is unpickled unless the user trusts it."""
     program = _program(path, settings.trust_pickle)
     check_weights({**program.state_dict, **program.constants}, path)
-    return model_of(program, path, "pt2", settings.output, reference_name="torch.export")
+    return model_of(program, path, "pt2", sha256(path), settings.output, reference_name="torch.export")
 
 
-def model_of(program: ExportedProgram, path: Path, form: str, wish: str | None, reference_name: str) -> Model:
+def model_of(
+    program: ExportedProgram, path: Path, form: str, digest: str, wish: str | None, reference_name: str
+) -> Model:
     """A `Model` around an exported program, whatever it was exported from."""
     with quiet():
         found = canonical(program, path, wish)
@@ -40,7 +42,7 @@ def model_of(program: ExportedProgram, path: Path, form: str, wish: str | None, 
         network=found.network,
         path=path,
         format=form,
-        sha256=sha256(path),
+        sha256=digest,
         input=InputSpec(
             name=name,
             shape=tuple(None if isinstance(size, torch.SymInt) else int(size) for size in example.shape[1:]),

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.export import Dim
+from torch.export import Dim, ExportedProgram
 
 from audit.errors import ModelError
 from audit.model.base import HEADS, InputSpec, Model
@@ -100,16 +100,20 @@ def _this_batch(model: Model, x: Tensor, output: str) -> Model:
 
 def _exported(model: Model, x: Tensor, output: str, shapes: tuple[dict[int, Any]] | None) -> Model:
     program = torch.export.export(copy.deepcopy(model.network), (x,), dynamic_shapes=shapes, strict=False)
-    return model_of(program, model.path, model.format, output, "")
+    return _model_of(program, model, output)
 
 
 def _converted(model: Model, x: Tensor, output: str) -> Model:
-    return model_of(converted(_script(model), x), model.path, model.format, output, "")
+    return _model_of(converted(_script(model), x), model, output)
 
 
 def _recorded(model: Model, x: Tensor, output: str) -> Model:
-    found = model_of(recorded(_script(model), x), model.path, model.format, output, "")
+    found = _model_of(recorded(_script(model), x), model, output)
     return replace(found, notes=(*found.notes, NOTE))
+
+
+def _model_of(program: ExportedProgram, model: Model, output: str) -> Model:
+    return model_of(program, model.path, model.format, model.sha256, output, reference_name="")
 
 
 def _script(model: Model) -> torch.jit.ScriptModule:
