@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,12 +39,25 @@ def run_audit(
     progress: Progress,
     train_loss: float | None = None,
 ) -> Report:
-    """The whole audit; for a comparison, of the model with its scores softened to a wanted mean `train_loss`."""
+    """The whole audit of a file and a folder; for a comparison, with the scores softened to a mean `train_loss`."""
+    load, read = partial(load_model, model_path), partial(read_data, data_path)
+    return audit_of(load, read, settings, command, progress, train_loss)
+
+
+def audit_of(
+    load: Callable[[Settings], Model],
+    read: Callable[[Settings], Data],
+    settings: Settings,
+    command: str,
+    progress: Progress,
+    train_loss: float | None = None,
+) -> Report:
+    """The whole audit, wherever `load` and `read` have the model and the data from."""
     torch.manual_seed(settings.seed)
     with progress.stage("load", "Loading the model"):
-        model = load_model(model_path, settings)
+        model = load(settings)
     with progress.stage("read", "Reading the data"):
-        data = read_data(data_path, settings if settings.classes else replace(settings, classes=model.classes))
+        data = read(settings if settings.classes else replace(settings, classes=model.classes))
         data = fit(data, model.input.shape, lambda shape: accepts(model, shape), _fed_as(model, settings))
     with progress.stage("parity", "Comparing with the file's own runtime"):
         model, parity = trusted(model, data, settings)
