@@ -18,7 +18,7 @@ from audit.errors import UsageError
 
 def check_path(path: str, where: str) -> None:
     """Refuses a path that no report can have, naming the nearest one that exists."""
-    if not any(re.fullmatch(_pattern(known), path) for known in known_paths()):
+    if not _any_known_path().fullmatch(path):
         raise UsageError(f"{where}: no report has a number {path!r}; the nearest one is {_nearest(path)!r}.")
 
 
@@ -51,8 +51,9 @@ def _children(node: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return children
 
 
-def _pattern(known: str) -> str:
-    return re.escape(known).replace(r"\*", ".+")
+@cache
+def _any_known_path() -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(known).replace(r"\*", ".+") for known in known_paths()))
 
 
 def _nearest(path: str) -> str:

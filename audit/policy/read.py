@@ -10,6 +10,8 @@ A table is a rule, and its name is the path of what it is about; quoted or not m
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -62,22 +64,26 @@ def policy_table(path: Path) -> Mapping[str, Any] | None:
 
 def parse_policy(table: Mapping[str, Any], where: str) -> Policy:
     """Rules from the nested tables of TOML."""
-    rules = tuple(rule for path, keys in _tables(table, ()) for rule in _rules(path, keys, f"{where}: [policy.{path}]"))
+    rules = tuple(
+        rule for path, keys in _tables(table, (), where) for rule in _rules(path, keys, f"{where}: [policy.{path}]")
+    )
     if not rules:
         raise UsageError(f"{where}: [policy] has no rule; `gen-audit init` writes some to start from.")
     return Policy(rules, where)
 
 
-def _tables(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _tables(table: Mapping[str, Any], path: tuple[str, ...], where: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every table that holds keys of its own, or nothing at all, with the path that its name spells."""
     inner = {name: value for name, value in table.items() if isinstance(value, Mapping)}
     keys = {name: value for name, value in table.items() if name not in inner}
     if keys and not path:
-        raise UsageError(f"[policy]: {next(iter(keys))!r} stands outside a rule; write it under [policy.<path>].")
+        raise UsageError(
+            f"{where}: [policy] {next(iter(keys))!r} stands outside a rule; write it under [policy.<path>]."
+        )
     if path and (keys or not inner):
         yield ".".join(path), keys
     for name, value in inner.items():
-        yield from _tables(value, (*path, name))
+        yield from _tables(value, (*path, name), where)
 
 
 def _rules(path: str, keys: Mapping[str, Any], where: str) -> Iterator[Rule]:
@@ -112,19 +118,13 @@ def _limit(bound: Bound, value: Any, where: str) -> tuple[float | str | bool, bo
                 f'{where} is = {value!r}: "is" takes a word, true or false; for a number give max and min.'
             )
         return value, False
-    if bound == "max_regression" and isinstance(value, str) and value.endswith("%"):
-        return _number(bound, value[:-1].strip(), value, where) / 100, True
-    if isinstance(value, (bool, str)):
-        value = None
-    return _number(bound, value, value, where), False
-
-
-def _number(bound: str, value: Any, written: Any, where: str) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value), False
+    share = re.fullmatch(r"([-+]?[\d.]+) *%", value) if isinstance(value, str) else None
+    if bound == "max_regression" and share:
+        return float(share[1]) / 100, True
     hint = ', or a share of the baseline\'s as "10%"' if bound == "max_regression" else ""
-    try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{where} {bound} = {written!r} is not a number{hint}.") from error
+    raise UsageError(f"{where} {bound} = {value!r} is not a number{hint}.")
 
 
 def _check_keys(keys: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:

@@ -1,0 +1,160 @@
+"""A release against its baseline: what compares, what does not, and when the difference counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from audits import example, layers, only, outcomes, regression_example, verdict
+from hypothesis import given
+from hypothesis import strategies as st
+from render.reports import classification
+
+from audit.policy import default_policy, judge
+from audit.policy.baseline import Baseline
+from audit.policy.lookup import Found
+
+rng = np.random.default_rng(0)
+OLD_WRONG = (rng.random(500) < 0.1).astype(int)
+MORE_WRONG = OLD_WRONG | (rng.random(500) < 0.1).astype(int)
+LOSS = rng.exponential(size=500)
+OLD = {"outcomes": outcomes(OLD_WRONG.tolist(), LOSS.tolist())}
+WORSE = {"outcomes": outcomes(MORE_WRONG.tolist(), (LOSS + 0.5 * MORE_WRONG).tolist())}
+ERROR = {"gap.test_error": {"max_regression": 0}}
+
+
+def other_model(**changes: Any) -> dict[str, Any]:
+    return {"model": classification()["model"] | {"sha256": "other"}, **changes}
+
+
+def test_the_same_model_is_not_worse_than_itself() -> None:
+    for report in (example(), example(**OLD), regression_example()):
+        judged = judge(default_policy(), report, report, strict=True)
+        assert judged.passed
+        assert {result.status for result in judged.results if "max_regression" in result.id} <= {
+            "passed",
+            "inconclusive",  # no outcomes were kept: nothing to pair
+            "not measurable",  # regression has no error
+        }
+    same = only(ERROR, example(**OLD), example(**OLD))
+    assert (same.status, same.value, same.interval) == ("passed", 0.0, (0.0, 0.0))
+
+
+def test_a_model_that_is_wrong_more_often_fails_and_the_other_way_round_passes() -> None:
+    worse = only(ERROR, example(**other_model(**WORSE)), example(**OLD))
+    added = (MORE_WRONG.sum() - OLD_WRONG.sum()) / 500
+    assert worse.status == "failed" and worse.value == pytest.approx(added)
+    assert worse.sentence.startswith(f"{MORE_WRONG.mean():.4g}, baseline {OLD_WRONG.mean():.4g}: ")
+    better = only(ERROR, example(**OLD), example(**other_model(**WORSE)))
+    assert better.status == "passed"
+    assert better.interval == pytest.approx((-worse.interval[1], -worse.interval[0]))
+
+
+def test_accuracy_falls_by_what_the_error_rises() -> None:
+    error = only(ERROR, example(**other_model(**WORSE)), example(**OLD))
+    accuracy = only({"gap.test_accuracy": {"max_regression": 0}}, example(**other_model(**WORSE)), example(**OLD))
+    assert (accuracy.status, accuracy.value) == (error.status, error.value)
+    assert accuracy.sentence.startswith(f"{1 - MORE_WRONG.mean():.4g}, baseline {1 - OLD_WRONG.mean():.4g}: ")
+
+
+def test_a_share_of_the_baseline_is_told_in_the_numbers_own_unit() -> None:
+    base = OLD_WRONG.mean()
+    result = only({"gap.test_error": {"max_regression": "500%"}}, example(**other_model(**WORSE)), example(**OLD))
+    assert (result.status, result.limit) == ("passed", pytest.approx(5 * base))
+
+
+def test_other_test_samples_are_not_comparable_and_fail_the_default_policy() -> None:
+    moved = {"outcomes": outcomes(OLD_WRONG.tolist(), LOSS.tolist(), "elsewhere")}
+    data = classification()["data"] | {"sha256": "elsewhere"}
+    new = example(**other_model(data=data, **moved))
+    result = only(ERROR, new, example(**OLD))
+    assert result.status == "not measurable"
+    assert result.sentence == "the two reports have no test samples in common; make a baseline on these data"
+    judged = judge(default_policy(), new, example(**OLD))
+    assert [result.id for result in judged.that("fail")] == ["gap.test_loss.max_regression"]
+
+
+def test_other_train_samples_leave_the_test_error_comparable_but_not_the_gap() -> None:
+    here, there = (outcomes(OLD_WRONG.tolist(), LOSS.tolist()) for _ in range(2))
+    there["train"] = there["train"] | {"sha256": "more data"}
+    data = classification()["data"] | {"sha256": "more data"}
+    results = verdict(
+        {**ERROR, "gap.loss_gap": {"max_regression": 0}, "network.sensitivity.mls": {"max_regression": 0}},
+        example(**other_model(data=data, outcomes=there)),
+        example(outcomes=here),
+    ).results
+    assert [result.status for result in results] == ["inconclusive", "not measurable", "not measurable"]
+    assert results[2].sentence == "the baseline was judged on other train samples; make a baseline on these data"
+
+
+def test_another_task_is_not_comparable() -> None:
+    result = only({"gap.test_loss": {"max_regression": 0}}, regression_example(), example())
+    assert (result.status, result.sentence) == (
+        "not measurable",
+        "the baseline's task is classification, not regression",
+    )
+
+
+KAPPA = {"layers.fc2.flatness.kappa": {"max_regression": 0}}
+STEEP = layers(kappa=400.0, kappa_ci95=[390.0, 410.0])
+
+
+def test_curvature_compares_at_the_same_train_loss_only() -> None:
+    steep = only(KAPPA, example(layers=STEEP), example())
+    assert steep.status == "failed"
+    gap = classification()["gap"] | {"train_loss": 0.2}
+    unmatched = only(KAPPA, example(layers=STEEP, gap=gap), example())
+    assert unmatched.status == "inconclusive"
+    assert unmatched.sentence == (
+        "this number follows the train loss, which is 0.2 here and 0.002 in the baseline: "
+        "a difference would say nothing"
+    )
+    sensitivity = {"network.sensitivity.mls": {"max_regression": 1}}
+    assert only(sensitivity, example(gap=gap), example()).status == "passed"
+
+
+def test_other_settings_make_other_numbers() -> None:
+    settings = classification()["settings"] | {"subset_size": 50}
+    result = only({"network.fisher.gamma": {"max_regression": 0}}, example(settings=settings), example())
+    assert result.sentence == "the baseline was made with subset_size = 100, not 50; make it anew"
+
+
+def test_a_layer_that_the_baseline_does_not_have() -> None:
+    renamed = [layer | {"name": f"new-{layer['name']}"} for layer in classification()["layers"]]
+    result = only({"layers.new-fc1.flatness.kappa": {"max_regression": 0}}, example(layers=renamed), example())
+    assert result.sentence == "in the baseline: layers of this report has no 'new-fc1', only fc1, fc2, fc3"
+
+
+def test_numbers_about_the_data_or_the_file_compare_anywhere() -> None:
+    data = classification()["data"] | {"sha256": "elsewhere"}
+    model = classification()["model"] | {"parameters": 30_000}
+    result = only({"model.parameters": {"max_regression": "10%"}}, example(data=data, model=model), example())
+    assert (result.status, result.value) == ("failed", 5210)
+
+
+number = st.floats(-100, 100)
+ITSELF = Baseline(regression_example(), regression_example())
+half = st.none() | st.tuples(st.floats(0, 10), st.floats(0, 10))
+
+
+def around(path: str, value: float, widths: tuple[float, float] | None) -> Found:
+    return Found(path, value, None if widths is None else (value - widths[0], value + widths[1]))
+
+
+@given(number, half, number, half, st.sampled_from(["hygiene.near.dimension", "gap.test_r2"]))
+def test_an_independent_difference_holds_itself_is_no_narrower_than_either_and_turns_round(
+    a, wide, b, thin, path
+) -> None:
+    here, there = around(path, a, wide), around(path, b, thin)
+    forth, back = ITSELF.worsening(here, there), ITSELF.worsening(there, here)
+    assert forth.by == pytest.approx((b - a) if path.endswith("r2") else (a - b))
+    assert back.by == -forth.by
+    if forth.interval is None:
+        assert wide is None and thin is None
+        return
+    low, high = forth.interval
+    assert low <= forth.by <= high
+    assert back.interval == pytest.approx((-high, -low))
+    widest = max(sum(widths) for widths in (wide, thin) if widths)
+    assert high - low >= widest * (1 - 1e-9) - 1e-9

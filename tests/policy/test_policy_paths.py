@@ -1,0 +1,117 @@
+"""Every number that a report holds can be named, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from render.reports import both, classification, with_changes
+
+from audit.errors import UsageError
+from audit.policy.lookup import find
+from audit.policy.paths import check_path, known_paths
+from audit.report import Report
+
+
+def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every scalar of a JSON document with its path as a rule would write it."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from leaves(value, (*path, key))
+    elif isinstance(node, list) and not path[-1].endswith("_ci95") and path[-2:-1] != ("ci95",):
+        for place, item in enumerate(node):
+            named = item.get("name", item.get("id", place)) if isinstance(item, dict) else place
+            yield from leaves(item, (*path, str(named)))
+    elif not isinstance(node, list):
+        yield ".".join(path), node
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_every_scalar_of_a_report_is_found_at_its_path(task: str) -> None:
+    document = both()[task]
+    for path, value in leaves(document):
+        if value is not None:  # a whole block may be null: that is no number
+            check_path(path, "test")
+        found = find(path, document)
+        assert [(one.path, one.value) for one in found] == [(path, value)]
+        assert (found[0].missing is None) == (value is not None)
+
+
+def test_every_layer_goes_by_its_name_and_a_star_stands_for_each() -> None:
+    found = find("layers.*.flatness.kappa", classification())
+    assert [one.path for one in found] == [f"layers.{name}.flatness.kappa" for name in ("fc1", "fc2", "fc3")]
+    assert found[1] == find("layers.fc2.flatness.kappa", classification())[0]
+
+
+def test_a_layers_name_may_hold_dots() -> None:
+    report = classification()
+    report["layers"][0]["name"] = "encoder.0.flatness"
+    found = find("layers.encoder.0.flatness.flatness.kappa", report)
+    assert found[0].value == report["layers"][0]["flatness"]["kappa"]
+
+
+@pytest.mark.parametrize(
+    ("path", "interval"),
+    [
+        ("gap.error_gap", (0.055975000000000004, 0.088)),  # beside it
+        ("layers.fc1.duality.sharp.share", (0.22824313335267649, 0.29433132445229465)),  # in a block of intervals
+        ("gap.test_accuracy", (0.912, 0.944025)),  # 1 minus that of the error
+        ("gap.per_class.0.test_error", (0.005501967550162343, 0.0700117907285439)),  # Wilson, 2 of 100
+        ("network.flatness.kappa_max", None),
+        ("hygiene.leaked.void", None),
+    ],
+)
+def test_a_number_has_the_interval_that_the_report_has_for_it(path: str, interval: tuple[float, float] | None) -> None:
+    assert find(path, classification())[0].interval == pytest.approx(interval)
+
+
+def test_a_standard_deviation_is_made_an_interval() -> None:
+    fisher = classification()["network"]["fisher"]
+    low, high = find("network.fisher.spectral_radius", classification())[0].interval
+    assert (high - low) / 2 == pytest.approx(1.959964 * fisher["spectral_radius_std"])
+    assert (high + low) / 2 == pytest.approx(fisher["spectral_radius"])
+
+
+@pytest.mark.parametrize(
+    ("task", "path", "why"),
+    [
+        ("regression", "gap.error_gap", "error and accuracy do not exist for regression"),
+        ("regression", "layers.*.fisher.gamma", "The Fisher information of a class distribution does not exist"),
+        ("classification", "layers.fc9.flatness.kappa", "layers of this report has no 'fc9', only fc1, fc2, fc3"),
+        ("classification", "layers.features.0.conv.flatness.kappa", "features.0.conv was passed by: a convolution"),
+        ("classification", "hygiene.leaked.without_copies.loss_gap", "No test sample is in train with the same label"),
+    ],
+)
+def test_what_is_not_there_has_a_reason(task: str, path: str, why: str) -> None:
+    found = find(path, both()[task])
+    assert found and all(one.missing.startswith(why) for one in found)
+
+
+def test_a_rule_about_every_layer_does_not_vanish_where_there_is_none() -> None:
+    assert [one.missing for one in find("layers.*.flatness.kappa", with_changes(layers=[]))] == [
+        "this report has no layers"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "nearest"),
+    [
+        ("gap.eror_gap", "gap.error_gap"),
+        ("layers.fc2.flatnes.kappa", "layers.fc2.flatness.kappa"),
+        ("layers.fc2.kappa", "layers.fc2.flatness.kappa"),
+        ("layers.*.flatness.kapa", "layers.*.flatness.kappa"),
+        ("network.fisher.gama", "network.fisher.gamma"),
+        ("kappa", "layers.*.flatness.kappa"),
+        ("gap.error_gap_ci95", "gap.error_gap"),  # an interval is no number
+    ],
+)
+def test_a_path_that_no_report_has_is_refused_with_the_nearest_one(path: str, nearest: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_path(path, "here")
+    assert str(caught.value) == f"here: no report has a number {path!r}; the nearest one is {nearest!r}."
+
+
+def test_known_paths_are_those_of_the_schema() -> None:
+    assert len(known_paths()) == len(set(known_paths())) > 300
+    assert {path.split(".")[0] for path in known_paths()} == set(Report.__dataclass_fields__)

@@ -1,0 +1,87 @@
+"""What a policy may say, and the sentence for everything that it may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from audit.errors import UsageError
+from audit.policy import Rule, default_policy, policy_in_force, read_policy
+
+
+def read(folder: Path, text: str, name: str = "gen-audit.toml") -> tuple[Rule, ...]:
+    (folder / name).write_text(text)
+    return read_policy(folder / name).rules
+
+
+def test_each_limit_of_a_table_is_a_rule_quoted_or_not(tmp_path: Path) -> None:
+    plain = read(tmp_path, '[policy.gap.error_gap]\nmax = 0.05\nmax_regression = "10%"\ninconclusive = "fail"\n')
+    assert plain == (
+        Rule("gap.error_gap", "max", 0.05, inconclusive="fail"),
+        Rule("gap.error_gap", "max_regression", 0.1, relative=True, inconclusive="fail"),
+    )
+    quoted = '[policy."gap.error_gap"]\nmax = 0.05\nmax_regression = "10 %"\ninconclusive = "fail"\n'
+    assert read(tmp_path, quoted) == plain
+
+
+def test_checks_findings_words_and_switched_off_rules(tmp_path: Path) -> None:
+    text = (
+        '[policy.check."*"]\n'
+        '[policy.finding.mislabelled]\nfails_at = "concern"\nlevel = "warn"\n'
+        "[policy.hygiene.leaked.void]\nis = false\n"
+        '[policy.gap.test_error]\nlevel = "off"\n'
+        '[policy.layers."block.0.fc".flatness.kappa]\nmin = 1\nnot_measurable = "pass"\n'
+    )
+    assert set(read(tmp_path, text)) == {
+        Rule("check.*", "status"),
+        Rule("finding.mislabelled", "fails_at", "concern", level="warn"),
+        Rule("hygiene.leaked.void", "is", False),
+        Rule("gap.test_error", "max", level="off"),
+        Rule("layers.block.0.fc.flatness.kappa", "min", 1.0, not_measurable="pass"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("seed = 1", "has no [policy] table; `gen-audit init` writes one to start from."),
+        ("policy = 3", "policy is 3, not a table; write rules as [policy.gap.error_gap]."),
+        ("[policy]", "[policy] has no rule; `gen-audit init` writes some to start from."),
+        ("[policy]\nmax = 1", "[policy] 'max' stands outside a rule; write it under [policy.<path>]."),
+        (
+            "[policy.gap.eror_gap]\nmax = 1",
+            "no report has a number 'gap.eror_gap'; the nearest one is 'gap.error_gap'.",
+        ),
+        ("[policy.gap.error_gap]\nmx = 1", "[policy.gap.error_gap] has no key 'mx'; the nearest one is 'max'."),
+        ("[policy.gap.error_gap]", "[policy.gap.error_gap] sets no limit; give it max, min, max_regression or is."),
+        ("[policy.gap.error_gap]\nmax = 'x'", "[policy.gap.error_gap] max = 'x' is not a number."),
+        ("[policy.gap.error_gap]\nmax = true", "[policy.gap.error_gap] max = True is not a number."),
+        ("[policy.gap.error_gap]\nmax = nan", "[policy.gap.error_gap] max = nan is not a number."),
+        (
+            "[policy.gap.error_gap]\nmax_regression = 'a%'",
+            "max_regression = 'a%' is not a number, or a share of the baseline's as \"10%\".",
+        ),
+        ("[policy.gap.error_gap]\nis = 3", '"is" takes a word, true or false; for a number give max and min.'),
+        ("[policy.gap.error_gap]\nmax = 1\nlevel = 'loud'", "level = 'loud' is not one of off, warn, error."),
+        ("[policy.gap.error_gap]\nmax = 1\ninconclusive = 1", "inconclusive = 1 is not one of pass, warn, fail."),
+        ("[policy.check.determinism]\nmax = 1", "has no key 'max'; the nearest one is 'not_measurable'."),
+        ("[policy.finding.gap]\nfails_at = 'bad'", "fails_at = 'bad' is not one of note, watch, concern."),
+    ],
+)
+def test_nonsense_is_named(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path, text)
+    assert str(caught.value).startswith(str(tmp_path / "gen-audit.toml"))
+    assert str(caught.value).endswith(sentence)
+
+
+def test_the_first_file_with_a_policy_is_in_force_and_else_the_default(tmp_path: Path) -> None:
+    bare, first, second = (tmp_path / name for name in ("bare.toml", "gen-audit.toml", "pyproject.toml"))
+    bare.write_text("seed = 1\n")
+    first.write_text("[policy.gap.test_error]\nmax = 0.1\n")
+    second.write_text("[tool.gen-audit.policy.gap.test_error]\nmax = 0.2\n")
+    assert policy_in_force(None, [bare, first, second]).source == str(first)
+    assert policy_in_force(None, [second]).rules[0].limit == 0.2
+    assert policy_in_force(second, [first]).rules[0].limit == 0.2
+    assert policy_in_force(None, [bare]) == default_policy()
