@@ -21,7 +21,7 @@ def compare_reports(
 ) -> Comparison:
     """`at_one_loss`: both reports measured anew at one train loss, for the numbers that follow it."""
     check_comparable(old, [new])
-    names = short_names(old.name, new.name)
+    names = side_names(old, new)
     void = why_void([Named(names[0], old.report), Named(names[1], new.report)])
     primary = PRIMARY[new.report.model.task]
     observed = observed_numbers(old.report, new.report)
@@ -48,8 +48,8 @@ def compare_reports(
         only_old_wrong=None if alone is None else alone[0],
         only_new_wrong=None if alone is None else alone[1],
         notes=notes,
-        appeared=[title for title in findings[1] if title not in findings[0]],
-        disappeared=[title for title in findings[0] if title not in findings[1]],
+        appeared=[title for key, title in findings[1].items() if key not in findings[0]],
+        disappeared=[title for key, title in findings[0].items() if key not in findings[1]],
     )
 
 
@@ -102,6 +102,12 @@ def voided(number: Number) -> Number:
     return replace(number, verdict=VOID) if number.verdict in (BETTER, WORSE) or "test" in number.key else number
 
 
+def side_names(old: Named, new: Named) -> tuple[str, str]:
+    """The models' file names where they tell the two apart, else the reports'."""
+    paths = old.report.model.path, new.report.model.path
+    return short_names(*paths) if paths[0] != paths[1] else short_names(old.name, new.name)
+
+
 def side_of(name: str, members: list[Named]) -> Side:
     """What was compared."""
     first = members[0].report
@@ -115,15 +121,15 @@ def side_of(name: str, members: list[Named]) -> Side:
         train_samples=first.data.train.samples,
         test_samples=first.data.test.samples,
         parameters=first.model.parameters,
-        findings=findings_of([member.report for member in members]),
+        findings=list(findings_of([member.report for member in members]).values()),
         warnings=list(dict.fromkeys(warning for member in members for warning in member.report.warnings)),
     )
 
 
-def findings_of(reports: list[Report]) -> list[str]:
-    """Titles of findings that ask for attention, level first, each once."""
-    told = (f"{each.level}: {each.title}" for report in reports for each in report.findings if each.level != "good")
-    return list(dict.fromkeys(told))
+def findings_of(reports: list[Report]) -> dict[str, str]:
+    """Findings that ask for attention, by id: level and title."""
+    every = (each for report in reports for each in report.findings if each.level in ("watch", "concern"))
+    return {each.id: f"{each.level}: {each.title}" for each in every}
 
 
 def now() -> str:

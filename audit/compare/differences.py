@@ -44,7 +44,7 @@ def _split_differences(old: Report, new: Report, split: str) -> dict[str, Differ
         return {f"{split}_{kind}": _paired(split, kind, pairs) for kind in kinds}
     if same_samples(old, new, split):
         return {f"{split}_{kind}": _unpaired(f"{split}_{kind}", old, new) for kind in kinds}
-    why = f"the two reports have no {split} samples in common"
+    why = f"the {split} samples of the two reports differ"
     return {f"{split}_{kind}": _skipped(f"{split}_{kind}", why) for kind in kinds}
 
 

@@ -51,8 +51,8 @@ def compare_groups(old: Sequence[Named], new: Sequence[Named], names: tuple[str,
         headline=recipes_headline(first, void, len(old), len(new)),
         numbers=numbers,
         notes=[primary_note(first, "recipes"), INSIDE, family_note(numbers, primary)],
-        appeared=[title for title in findings[1] if title not in findings[0]],
-        disappeared=[title for title in findings[0] if title not in findings[1]],
+        appeared=[title for key, title in findings[1].items() if key not in findings[0]],
+        disappeared=[title for key, title in findings[0].items() if key not in findings[1]],
     )
 
 

@@ -116,9 +116,9 @@ def primary_note(primary: Number, about: str) -> str:
 
 def family_note(numbers: Sequence[Number], primary: str) -> str:
     """How to read many intervals at once."""
-    others = [told for told in numbers if told.key != primary and told.ci95 is not None]
+    others = sum(told.key != primary and told.ci95 is not None for told in numbers)
     return (
-        f"The other {len(others)} intervals are 95 % intervals one by one. Among so many, some exclude zero by chance, "
-        "so they describe the two sides; they are no verdicts. Lower and higher are not better and worse: only test "
+        f"Every other interval ({others} of them) is a 95 % interval by itself; among many, some exclude zero by "
+        "chance. They describe the two sides and are no verdicts. Lower and higher are not better and worse: only test "
         "error and test loss have a good side."
     )
