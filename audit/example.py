@@ -11,7 +11,7 @@ from audit.errors import ModelError
 from audit.model.base import Model
 from audit.model.trace import accepts
 
-SAMPLES = 4
+SAMPLES = 3
 FREE_SIZES = (32, 224, 28, 64, 16, 8, 1)  # tried, in this order, for a size that the file leaves open
 
 

@@ -1,7 +1,7 @@
 """Finds the dense layers of a network, and says for every other layer with weights why it is passed by.
 
-A layer is judged by what it does on real samples, not by its class alone: it is watched through two small forward
-passes, and its answer is exchanged between samples to see what depends on it.
+A layer is judged by what it does on real samples, not by its class alone: it is watched in a small forward pass, and
+its answer is exchanged between two samples to see what depends on it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ def find_layers(model: Model, example: Tensor, convolutions: bool = False) -> La
     ordinary ones are measured as dense layers over their patches.
     """
     network, dense, passed = model.network, [], []
-    probe = Probe(network, example, model.input.batch)
+    try:
+        probe = Probe(network, example, model.input.batch)
+    except ModelError as error:
+        raise ModelError(f"{model.path}: {error}") from error
     for path, module in modules_with_weights(network).items():
         found = _judge(model, path, module, probe, convolutions)
         dense.append(found) if isinstance(found, DenseLayer) else passed.append(found)
@@ -130,9 +133,10 @@ def _judge(model: Model, path: str, module: nn.Module, probe: Probe, convolution
             patches = Patches.of(module, tuple(calls[0][0].shape[2:]))
         op = "conv1x1" if patches is None else "conv"
     axis, features = probe.batch_axis(path), -1 if isinstance(module, nn.Linear) else 1
-    if axis is None or (patches is not None and axis != 0) or not probe.separable(path, axis):
+    reach = None if axis is None or (patches is not None and axis != 0) else probe.reach(path, axis)
+    if axis is None or reach is None or reach.others:
         return PassedBy(name, op, "its inputs cannot be told apart by sample")
-    if not probe.influential(path, axis):
+    if not reach.own:
         return PassedBy(name, op, "the audited output does not depend on it")
     x = probe.inputs(path, axis, features if patches is None else -1)
     return DenseLayer(
@@ -147,7 +151,7 @@ def _judge(model: Model, path: str, module: nn.Module, probe: Probe, convolution
         tied_with=_sharing(model, path, module),
         batch_axis=axis,
         feature_axis=features,
-        cut_point=probe.cut_point(path, axis),
+        cut_point=reach.alone,
         fed_by_input=x.numel() == probe.a.numel() and torch.equal(x.flatten(), probe.a.flatten().to(x.dtype)),
         patches=patches,
     )

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-
-import torch
 
 from audit.errors import ModelError
 from audit.example import example_input
 from audit.layers import Layers, find_layers
 from audit.model import load_model
 from audit.model.base import Model
-from audit.model.common import first_line
+from audit.model.common import first_line, float_type
 from audit.model.trace import trace
 from audit.settings import Settings
 
@@ -22,10 +19,9 @@ def list_layers(model_path: Path, settings: Settings) -> tuple[Model, Layers]:
     model = load_model(model_path, settings)
     example = example_input(model)
     model = trace(model, example, settings=settings)
-    precise = replace(model, network=model.network.to(torch.float64))
-    example = example.double() if example.is_floating_point() else example
+    example = example.to(float_type(model.network)) if example.is_floating_point() else example
     try:
-        return model, find_layers(precise, example, settings.conv)
+        return model, find_layers(model, example, settings.conv)
     except (RuntimeError, IndexError, ValueError) as error:
         raise ModelError(
             f"{model_path}: does not run on an input of the shape it declares, {list(example.shape[1:])} "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from audit.records import Records
 from audit.settings import Settings
 from audit.watch import has_convolutions, scores
 
-PROBE = 4  # samples that the layers are watched with
+PROBE = 3  # samples that the layers are watched with
 WORTHWHILE = 8  # samples at once, below which running all backward passes side by side does not pay
 
 
@@ -32,7 +31,7 @@ def set_table(model: Model, data: Data, task: str, settings: Settings) -> tuple[
     network = in_precision(model.network, settings)
     train, test = (_tensors(split, task) for split in (data.train, data.test))
     example = _example(network, train[0], model.input.batch)
-    layers = find_layers(replace(model, network=network), example, settings.conv)
+    layers = find_layers(model, _example(model.network, train[0], model.input.batch), settings.conv)
     loss = LOSS_OF_TASK[task]
     budget = budget_bytes(settings.memory)
     standing = sum(part.numel() * part.element_size() for part in (*train, *test, *network.parameters()))

@@ -1,28 +1,52 @@
 """Experiments on single layers: whose answer reaches whose scores?
 
-Two small batches a and b (the same samples moved on by one, or the next batch) run through the network. Then a runs
-again while one layer answers as it did for b. If only the first sample's answer is exchanged, only the first sample's
-scores may move; if all are, and the scores become those of b, then everything that reaches the output runs through
+A few samples run through the network. Then one sample, the taker, is given another's answer at one layer. Only the
+taker's scores may move; and if they become those of the giver, then everything that reaches the output runs through
 that layer.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
-from audit.watch import arrange, hooked, scores, watch
+from audit.errors import ModelError
+from audit.replay import Replay
+from audit.watch import arrange, watch
+
+SAME = 1e-3
+"""Scores agree where they differ by less than this share of the distance between taker and giver, …"""
+ROUNDING = 64
+"""… or by less than so many units in the last place of the largest score."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What one layer's answer to one sample reaches."""
+
+    others: bool  # scores of other samples
+    own: bool  # the sample's own scores
+    alone: bool  # its own scores, which nothing else reaches
 
 
 class Probe:
     """A few samples, and what every layer made of them."""
 
     def __init__(self, network: nn.Module, example: Tensor, batch: int | None) -> None:
-        self.network, self.n = network, batch or len(example)
-        self.a, b = example[: self.n], example.roll(-self.n if len(example) > self.n else 1, 0)[: self.n]
-        self.f_a, self.calls = watch(network, self.a)
-        self.f_b, self._calls_b = watch(network, b)
+        self.n = batch or len(example)
+        self.a = example[: self.n]
+        self._run = Replay(network, self.a)
+        self._other = self._run if self.n > 1 else Replay(network, example[1:2])
+        self.calls = self._run.calls
+        if not (torch.isfinite(self._run.f).all() and torch.isfinite(self._other.f).all()):
+            raise ModelError(
+                "the network answers NaN or infinity to the samples it was tried on; check the weights of the model "
+                "and the preprocessing of the data."
+            )
         self._fewer = None if batch or self.n < 3 else watch(network, example[:-1])[1]
+        self._taker, self._giver = _farthest(self._run.f, self._other.f)
 
     def batch_axis(self, path: str) -> int | None:
         """The axis that shrinks with the batch; with a fixed batch, the first that is a multiple of it."""
@@ -34,35 +58,41 @@ class Probe:
             axes = [axis for axis in range(len(shape)) if shape[axis] * (self.n - 1) == fewer[axis] * self.n]
         return axes[0] if axes else None
 
-    def separable(self, path: str, axis: int) -> bool:
-        """Whether the first sample's answer at this layer reaches no other sample's scores."""
-        if self.n == 1:
-            return True
-        return torch.allclose(self._exchanged(path, axis, rows=1)[1:], self.f_a[1:], rtol=1e-4, atol=1e-6)
-
-    def influential(self, path: str, axis: int) -> bool:
-        """Whether the scores move at all when this layer answers something else."""
-        return not torch.equal(self._exchanged(path, axis, rows=self.n, noise=1.0), self.f_a)
-
-    def cut_point(self, path: str, axis: int) -> bool:
-        """Whether everything that reaches the scores runs through this layer."""
-        return torch.allclose(self._exchanged(path, axis, rows=self.n), self.f_b, rtol=1e-4, atol=1e-6)
+    def reach(self, path: str, axis: int) -> Reach:
+        """Gives the taker the giver's answer at this layer, and looks at whose scores move."""
+        before, goal = self._run.f, self._other.f[self._giver]
+        after = self._exchanged(path, axis)
+        distance = float((before[self._taker] - goal).abs().max())
+        rounding = ROUNDING * torch.finfo(before.dtype).eps * float(before.abs().max())
+        rest = torch.arange(self.n) != self._taker
+        own = not torch.equal(after[self._taker], before[self._taker])
+        return Reach(
+            others=self.n > 1 and not _close(after[rest], before[rest], max(SAME * distance, rounding)),
+            own=own or not torch.equal(self._exchanged(path, axis, noise=1.0)[self._taker], before[self._taker]),
+            alone=_close(after[self._taker], goal, max(SAME * distance, rounding)),
+        )
 
     def inputs(self, path: str, batch_axis: int, feature_axis: int) -> Tensor:
         """What the layer was given [n, T, in], over all its calls."""
         return torch.cat([arrange(x, self.n, batch_axis, feature_axis) for x, _ in self.calls[path]], 1)
 
-    @torch.no_grad()
-    def _exchanged(self, path: str, axis: int, rows: int, noise: float = 0.0) -> Tensor:
-        """Scores of `a` when, in its first `rows` samples, the layer answers as it does for `b`, shifted by `noise`."""
-        answers = iter(self._calls_b[path])
+    def _exchanged(self, path: str, axis: int, noise: float = 0.0) -> Tensor:
+        """Scores when the layer answers the taker as it does the giver, shifted by `noise`."""
+        answers = []
+        for (_, z), (_, other) in zip(self.calls[path], self._other.calls[path], strict=True):
+            mixed, count = z.clone(), z.shape[axis] // self.n
+            source = other.narrow(axis, self._giver * count, count)
+            mixed.narrow(axis, self._taker * count, count).copy_(source + noise * (1 + source.abs().mean()))
+            answers.append(mixed)
+        return self._run.again(path, answers)
 
-        def exchange(_module: nn.Module, _inputs: object, z: Tensor) -> Tensor:
-            other = next(answers)[1]
-            mixed, source = z.clone(), other + noise * (1 + other.abs().mean())
-            count = rows * z.shape[axis] // self.n
-            mixed.narrow(axis, 0, count).copy_(source.narrow(axis, 0, count))
-            return mixed
 
-        with hooked(self.network, {path: exchange}):
-            return scores(self.network, self.a)
+def _farthest(takers: Tensor, givers: Tensor) -> tuple[int, int]:
+    """The two samples whose scores differ most: equal ones would tell nothing."""
+    distances = (takers[:, None] - givers[None]).abs().amax(-1)
+    place = int(distances.argmax())
+    return place // len(givers), place % len(givers)
+
+
+def _close(first: Tensor, second: Tensor, tolerance: float) -> bool:
+    return bool(((first - second).abs() <= tolerance).all())

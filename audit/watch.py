@@ -21,8 +21,13 @@ def scores(network: nn.Module, x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def watch(network: nn.Module, x: Tensor) -> tuple[Tensor, Mapping[str, Calls]]:
-    """One forward pass: the scores, and input and output of every call of every module that owns weights."""
+def watch(
+    network: nn.Module, x: Tensor, runner: Callable[[Tensor], Tensor] | None = None
+) -> tuple[Tensor, Mapping[str, Calls]]:
+    """One forward pass: the scores, and input and output of every call of every dense layer and convolution.
+
+    `runner` runs the network on x in another way than by calling it.
+    """
     calls: dict[str, Calls] = defaultdict(list)
 
     def keep(path: str) -> Callable[..., None]:
@@ -34,7 +39,7 @@ def watch(network: nn.Module, x: Tensor) -> tuple[Tensor, Mapping[str, Calls]]:
         if isinstance(module, (nn.Linear, *CONVOLUTIONS))
     }
     with hooked(network, watched):
-        return scores(network, x), calls
+        return (runner or network)(x).reshape(len(x), -1), calls
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -150,3 +151,26 @@ def test_a_fixed_batch_is_enough_to_find_everything(batch: int) -> None:
         model = as_model(network, tuple(x.shape[1:]))
         fixed = replace(model, input=InputSpec("x", tuple(x.shape[1:]), batch=batch))
         assert find_layers(fixed, x[: 2 * batch]) == find_layers(model, x[:4])
+
+
+def test_equal_samples_do_not_make_a_bypassed_layer_a_cut_point() -> None:
+    network, x, _ = build("residual")
+    first_two_equal = torch.cat([x[:1], x[:1], x[1:2]])
+    found = by_name(find_layers(as_model(network, (6,)), first_two_equal))
+    assert (found["first"].cut_point, found["inner"].cut_point) == (True, False)
+
+
+def test_single_precision_finds_the_same_layers() -> None:
+    for name in ("relu", "residual", "tokens", "conv1x1"):
+        network, x, _ = build(name)
+        model = as_model(network, tuple(x.shape[1:]))
+        single = replace(model, network=copy.deepcopy(network).float())
+        assert find_layers(single, x[:3].float()) == find_layers(model, x[:3])
+
+
+def test_a_network_that_overflows_is_not_said_to_have_no_dense_layer() -> None:
+    network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).double()
+    with torch.no_grad():
+        network[1].weight.fill_(1e300)
+    with pytest.raises(ModelError, match="answers NaN or infinity to the samples it was tried on; check the weights"):
+        layers_of(network, torch.full((3, 4), 1e300))

@@ -205,8 +205,10 @@ def independent(name: str, network: nn.Module | None = None) -> dict[str, float]
 FILE_ONLY = re.compile(
     r"created|timings.*|tool.*|command|settings\.arch|checks\.\d+\.(value|explanation)"
     r"|model\.(path|format|sha256|opset|parity.*|output_name|input\.name|notes.*)"
+    r"|findings\.\d+\.(evidence\.model\.parity.*|explanation)"
 )
-"""What belongs to the file, the machine or the moment, not to the network; a check's value is the rounding it met."""
+"""What belongs to the file, the machine or the moment, not to the network; a check's value is the rounding it met, and
+a finding's explanation repeats numbers of the report."""
 SAME_OP = {"gemm": "linear", "matmul": "linear"}
 NOTHING = 1e-10
 """Below this, a number is rounding: a residual, an eigenvalue of a singular Hessian."""
