@@ -173,4 +173,4 @@ def test_a_network_that_overflows_is_not_said_to_have_no_dense_layer() -> None:
     with torch.no_grad():
         network[1].weight.fill_(1e300)
     with pytest.raises(ModelError, match="answers NaN or infinity to the samples it was tried on; check the weights"):
-        layers_of(network, torch.full((3, 4), 1e300))
+        layers_of(network, torch.full((3, 4), 1e300, dtype=torch.float64))
