@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from audit.blocks.checks import Check
 from audit.blocks.duality import Carriers, DualityBlock
@@ -22,6 +24,10 @@ from audit.blocks.outcomes import Outcomes
 from audit.blocks.sensitivity import LayerSensitivity, NetworkSensitivity
 from audit.errors import UsageError
 from audit.fields import says
+
+if TYPE_CHECKING:
+    from audit.policy import Verdict
+    from audit.policy.given import PolicyLike
 
 SCHEMA = "gen-audit/1"
 NUMBERS = re.compile(r"\[\n[-+.\deE,\s]+\]")  # a list of numbers, which goes on one line; no string holds a line break
@@ -203,6 +209,27 @@ class Report:
         """The contract: stable key order, numbers in full, no NaN."""
         text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
         return NUMBERS.sub(lambda found: f"[{' '.join(found[0][1:-1].split())}]", text) + "\n"
+
+    def check(self, policy: PolicyLike = None, baseline: Report | None = None, *, strict: bool = False) -> Verdict:
+        """The verdict of a policy (a `Policy`, a file, rules in a dictionary, or the default) on this report."""
+        from audit.policy import judge
+        from audit.policy.given import as_policy
+
+        return judge(as_policy(policy), self, baseline, strict=strict)
+
+    def save(
+        self, folder: str | Path, formats: str | Sequence[str] = "html,json", verdict: Verdict | None = None
+    ) -> list[Path]:
+        """Writes the files of `gen-audit report -f FORMATS` into `folder` and returns their paths."""
+        from audit.render.save import save
+
+        return save(self, Path(folder), formats, verdict)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows the report."""
+        from audit.render.notebook import render_notebook
+
+        return render_notebook(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str, name: str = "report.json") -> Report:

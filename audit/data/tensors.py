@@ -34,20 +34,20 @@ def _open_safetensors(path: Path) -> Mapping[str, Thunk]:
         tensors = load_file(path)
     except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise unreadable(path, "safetensors", error, "write it again with safetensors.torch.save_file") from error
-    return {key: partial(_array, tensor) for key, tensor in tensors.items()}
+    return {key: partial(as_array, tensor) for key, tensor in tensors.items()}
 
 
 def _open_pt(path: Path) -> Thunk | Mapping[str, Thunk]:
     content = _load(path)
     if _is_tensor(content):
-        return partial(_array, content)
+        return partial(as_array, content)
     if isinstance(content, (tuple, list)) and len(content) == 2:
         content = {"x": content[0], "y": content[1]}
     if not isinstance(content, Mapping):
         raise DataError(
             f"{path}: holds a {type(content).__name__}; save a dict of tensors x and y, or the pair (x, y)."
         )
-    return {str(key): partial(_array, tensor) for key, tensor in content.items() if _is_tensor(tensor)}
+    return {str(key): partial(as_array, tensor) for key, tensor in content.items() if _is_tensor(tensor)}
 
 
 def _load(path: Path) -> Any:
@@ -70,9 +70,10 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _array(tensor: Tensor) -> Array:
+def as_array(tensor: Tensor) -> Array:
+    """The numbers of a tensor of any layout, on any device."""
     import torch
 
-    dense = tensor.detach().to_dense() if tensor.layout is not torch.strided else tensor.detach()
+    dense = (tensor.to_dense() if tensor.layout is not torch.strided else tensor).detach().cpu()
     array: Array = (dense.float() if dense.dtype is torch.bfloat16 else dense).numpy()
     return array

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from audit.policy.words import verdict_line
 from audit.render.markdown import render_markdown
 from audit.render.statements import Statement, loudest_first, statements
 from audit.render.templates import cell
@@ -37,9 +38,9 @@ def step_summary(report: dict[str, Any], verdict: Verdict | None = None) -> str:
     """The verdict, if there is one, above the Markdown of the report."""
     if verdict is None:
         return render_markdown(report)
-    said = [f"- **{result.status}** {cell(result.sentence)}" for result in verdict.results]
-    opening = "The release passes." if verdict.passed else "The release fails."
-    return "\n".join([f"**{opening}**", "", *said, "", render_markdown(report)])
+    heard = [result for result in verdict.results if result.consequence != "pass"]
+    said = [f"- {cell(result.id)} **{result.status}**: {cell(result.sentence)}" for result in heard]
+    return "\n".join([f"**Policy {cell(verdict_line(verdict))}**", "", *said, "", render_markdown(report)])
 
 
 def workflow_commands(report: dict[str, Any], verdict: Verdict | None = None) -> list[str]:

@@ -54,9 +54,9 @@ def loudest_first(said: list[Statement]) -> list[Statement]:
 
 def _rule(result: RuleResult) -> Statement:
     loud: dict[str, tuple[Outcome, Loudness]] = {"fail": ("failed", "error"), "warn": ("open", "warning")}
-    quiet: tuple[Outcome, Loudness] = ("passed", "none") if result.status == "passed" else ("open", "note")
-    outcome, level = loud.get(result.consequence, quiet)
-    return Statement("rule", result.id, f"Policy: {result.id}", result.sentence, outcome, level)
+    outcome, level = loud.get(result.consequence, ("passed" if result.status == "passed" else "open", "none"))
+    text = f"{result.id} {result.status}: {result.sentence}."
+    return Statement("rule", result.id, f"Policy: {result.id}", text, outcome, level)
 
 
 def _warning(sentence: str) -> Statement:

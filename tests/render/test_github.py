@@ -34,9 +34,8 @@ def test_errors_come_first_and_no_more_than_github_keeps() -> None:
     report = with_changes(findings=[finding("watch", id=str(index)) for index in range(15)])
     lines = workflow_commands(report, verdict(result("warn"), result("fail")))
     assert [line.split()[0] for line in lines] == ["::error", "::warning", *["::notice"] * 10]
-    assert lines[0] == (
-        "::error file=samples/healthy.onnx,title=Policy%3A gap.error_gap.max::gap.error_gap.max is beyond its limit"
-    )
+    where = "file=samples/healthy.onnx,title=Policy%3A gap.error_gap.max"
+    assert lines[0] == f"::error {where}::gap.error_gap.max failed: beyond its limit."
 
 
 def test_the_summary_is_appended_to(tmp_path: Path) -> None:
@@ -44,7 +43,8 @@ def test_the_summary_is_appended_to(tmp_path: Path) -> None:
     summary.write_text("before\n", encoding="utf-8")
     tell_github(REPORT, {"GITHUB_STEP_SUMMARY": str(summary)}, verdict(result("fail")))
     text = summary.read_text(encoding="utf-8")
-    assert text.startswith("before\n**The release fails.**\n\n- **failed** gap.error\\_gap.max is beyond its limit\n")
+    opening, rule = "failed: 1 of 1 rule of the default policy: gap.error\\_gap.max", "gap.error\\_gap.max **failed**"
+    assert text.startswith(f"before\n**Policy {opening}**\n\n- {rule}: beyond its limit\n")
     assert text.endswith(f"{render_markdown(classification())}\n")
 
 

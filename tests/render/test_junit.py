@@ -70,7 +70,9 @@ def test_without_a_policy_only_self_checks_fail() -> None:
 def test_what_could_not_be_told_is_skipped_with_its_sentence() -> None:
     open_rules = (result("warn", "inconclusive", "a.max"), result("pass", "not measurable", "b.max"))
     policy = suites(render_junit(with_changes(), verdict(*open_rules)))["policy"]
-    assert [case.attrib["message"] for case in policy.iter("skipped")] == [rule.sentence for rule in open_rules]
+    assert [case.attrib["message"] for case in policy.iter("skipped")] == [
+        f"{rule.id} {rule.status}: {rule.sentence}." for rule in open_rules
+    ]
 
 
 def test_findings_pass_and_say_what_they_found() -> None:

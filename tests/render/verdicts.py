@@ -22,7 +22,7 @@ def finding(level: str = "concern", **changes: str) -> dict[str, Any]:
 
 
 def result(consequence: str = "fail", status: str = "failed", name: str = "gap.error_gap.max") -> RuleResult:
-    return RuleResult(name, name, status, 0.05, 0.072, (0.06, 0.08), f"{name} is beyond its limit", consequence)  # type: ignore[arg-type]
+    return RuleResult(name, name, status, 0.05, 0.072, (0.06, 0.08), "beyond its limit", consequence)  # type: ignore[arg-type]
 
 
 def verdict(*results: RuleResult) -> Verdict:

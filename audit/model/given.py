@@ -1,0 +1,120 @@
+"""Models that a program hands over: an nn.Module, which is copied and left as it is, or a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from audit.errors import ModelError, UsageError
+from audit.model.base import InputSpec, Model
+from audit.model.common import check_weights, first_line, float_type, input_name, quiet
+from audit.settings import Settings
+
+WRAPPERS = ("module", "_orig_mod")  # of DataParallel and DistributedDataParallel, of torch.compile
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def given_network(module: nn.Module, settings: Settings) -> Model:
+    """A frozen copy on the CPU, in eval mode. Its input shape is not known before data is at hand: see `trace`."""
+    module = _unwrapped(module)
+    path = Path(type(module).__name__)
+    try:
+        network = copy.deepcopy(module)
+    except Exception as error:  # whatever a user's attributes say to being copied
+        raise ModelError(
+            f"{path}: cannot be copied ({first_line(error)}), and the audit works on a copy; pass a module without "
+            "such attributes, or its file."
+        ) from error
+    hooks = _without_hooks(network)
+    network = network.cpu().eval().requires_grad_(False)
+    network.zero_grad(set_to_none=True)
+    check_weights(network.state_dict(), path)
+    return Model(
+        network=network,
+        path=path,
+        format="torchscript" if isinstance(network, torch.jit.ScriptModule) else "module",
+        sha256=_digest(network),
+        input=InputSpec(input_name(network), shape=None, dtype=float_type(network)),
+        output=settings.output or "",
+        notes=(f"{hooks} hooks on the module's layers were left out.",) if hooks else (),
+    )
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while isinstance(module, parallel) or hasattr(module, "_orig_mod"):
+        module = next(getattr(module, name) for name in reversed(WRAPPERS) if hasattr(module, name))
+    return module
+
+
+def _without_hooks(network: nn.Module) -> int:
+    """Takes a caller's hooks off, which could write to the caller's lists; torch's own, as weight_norm's, stay."""
+    removed = 0
+    for module in network.modules():
+        for hooks in (getattr(module, name, None) or {} for name in HOOKS):
+            for key, hook in list(hooks.items()):
+                if not _is_torchs_own(hook):
+                    del hooks[key]
+                    removed += 1
+    return removed
+
+
+def _is_torchs_own(hook: Any) -> bool:
+    return any(str(getattr(owner, "__module__", "")).startswith("torch.") for owner in (hook, type(hook)))
+
+
+def _digest(network: nn.Module) -> str:
+    """sha256 over the names, shapes, types and values of the weights."""
+    total = hashlib.sha256()
+    for name, tensor in network.state_dict().items():
+        if isinstance(tensor, torch.Tensor):
+            total.update(f"{name}\0{tuple(tensor.shape)}\0{tensor.dtype}\0".encode())
+            total.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()
+
+
+def is_estimator(model: Any) -> bool:
+    """Whether it follows scikit-learn's conventions."""
+    return hasattr(model, "predict") and hasattr(model, "get_params") and not isinstance(model, nn.Module)
+
+
+@contextmanager
+def estimator_file(estimator: Any) -> Iterator[Path]:
+    """The estimator as an ONNX file, for as long as it is needed."""
+    name = type(estimator).__name__
+    try:
+        from skl2onnx import to_onnx
+    except ImportError as error:
+        raise UsageError(
+            f"{name}: scikit-learn models are audited as ONNX, which needs skl2onnx; run pip install skl2onnx."
+        ) from error
+    options = {id(estimator): {"zipmap": False}} if hasattr(estimator, "predict_proba") else {}
+    try:
+        with quiet():
+            example = np.zeros((1, estimator.n_features_in_), np.float32)
+            converted = to_onnx(estimator, example, options=options, name=name)
+    except Exception as error:  # its converters fail in as many ways as there are estimators
+        raise ModelError(
+            f"{name}: skl2onnx cannot convert it ({first_line(error)}); audit a fitted network."
+        ) from error
+    with tempfile.TemporaryDirectory(prefix="gen-audit-") as folder:
+        path = Path(folder) / f"{name}.onnx"
+        path.write_bytes(converted.SerializeToString())
+        yield path
+
+
+def load_estimator(path: Path, settings: Settings) -> Model:
+    """The converted estimator, called by its own name."""
+    from audit.model import load_model
+
+    return replace(load_model(path, settings), path=Path(path.stem), format="scikit-learn")

@@ -1,0 +1,44 @@
+"""The report in a notebook's cell: the gap, what was found, and nothing that could disturb the page around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from markupsafe import Markup
+
+from audit.render.numbers import interval, number, percent, points
+from audit.render.words import gap_sentences, title
+
+ROW = Markup("<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>")
+HEAD = Markup("<tr><th></th><th>train</th><th>test</th><th>gap</th><th>95 % interval of the gap</th></tr>")
+
+
+def render_notebook(report: dict[str, Any]) -> str:
+    """Plain elements without styles of their own; every name is escaped."""
+    said = [Markup("<p><b>Warning:</b> {}</p>").format(warning) for warning in report["warnings"]]
+    said += [Markup("<p>{}</p>").format(sentence) for sentence in gap_sentences(report)]
+    checks = [check["status"] for check in report["checks"] if check["kind"] == "check"]
+    closing = f"{checks.count('passed')} self-checks passed, {checks.count('failed')} failed, "
+    closing += f"{checks.count('skipped')} skipped. report.save(folder) writes the whole report."
+    parts = [Markup("<h4>{}</h4>").format(title(report)), *said, _table(report["gap"]), _findings(report["findings"])]
+    return str(Markup("<div>{}<p>{}</p></div>").format(Markup("").join(parts), closing))
+
+
+def _table(gap: dict[str, Any]) -> Markup:
+    splits = ("train", "test")
+    loss = (*(number(gap[f"{split}_loss"]) for split in splits), number(gap["loss_gap"]))
+    rows = [ROW.format("mean loss", *loss, interval(gap["loss_gap_ci95"]))]
+    if gap["error_gap"] is not None:
+        error = (*(percent(gap[f"{split}_error"]) for split in splits), points(gap["error_gap"]))
+        rows.append(ROW.format("wrong answers", *error, interval(gap["error_gap_ci95"], "points")))
+    if gap["test_rmse"] is not None:
+        rows.append(ROW.format("RMSE", *(number(gap[f"{split}_rmse"]) for split in splits), "", ""))
+    return Markup("<table>{}{}</table>").format(HEAD, Markup("").join(rows))
+
+
+def _findings(findings: list[dict[str, Any]]) -> Markup:
+    item = Markup("<li><b>{}: {}</b> {} {}</li>")
+    items = [
+        item.format(each["level"].capitalize(), each["title"], each["explanation"], each["advice"]) for each in findings
+    ]
+    return Markup("<ul>{}</ul>").format(Markup("").join(items)) if items else Markup("")

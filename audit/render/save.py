@@ -1,0 +1,31 @@
+"""Writing a report's files from a program: one call, and an error where nothing could be written."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from audit.errors import UsageError
+from audit.output import FILES, staged
+from audit.render import write_report
+
+if TYPE_CHECKING:
+    from audit.policy import Verdict
+    from audit.report import Report
+
+
+def save(report: Report, folder: Path, formats: str | Sequence[str], verdict: Verdict | None) -> list[Path]:
+    """The paths of the files that were written; a page that this machine cannot draw is a warning."""
+    names = formats.split(",") if isinstance(formats, str) else formats
+    wanted = list(dict.fromkeys(name.strip() for name in names))
+    if unknown := [name for name in wanted if name not in FILES]:
+        raise UsageError(f"formats: {unknown[0]!r} is no format that exists; choose among {', '.join(FILES)}.")
+    with staged(folder) as stage:
+        written = write_report(report, stage, wanted, verdict)
+        if not written.files:
+            raise UsageError(written.missing[0])
+    for missing in written.missing:
+        warnings.warn(missing, stacklevel=3)
+    return [folder / name for name in written.files]
