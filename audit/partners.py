@@ -13,6 +13,7 @@ from torch import Tensor
 
 BLOCK_NUMBERS = 1 << 22  # numbers in one block of distances or differences (32 MB)
 ROUNDING = 2.0**-52
+ROUNDING_SINGLE = 2.0**-23
 TIE = 1e-14  # squared distances closer than this, relatively, differ by rounding alone
 NOBODY = -1
 

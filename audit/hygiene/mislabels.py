@@ -82,7 +82,7 @@ def _try(space: Space, fresh: Tensor, y: Tensor, voters: Electorate, classes: bo
 def leave_one_out(space: Space, y: Tensor, voters: Electorate, place: Tensor) -> Votes:
     """Votes of the others on every train label; y [n], place [n] of each sample among the voters."""
     everyone = torch.arange(len(voters.rows), device=y.device)
-    around = look_around(space, some_rows(space.train, voters.rows), voters, everyone)
+    around = look_around(space, some_rows(space.train, voters.rows), voters, everyone, near=False)
     votes = around.votes[place]
     votes[torch.arange(len(y), device=y.device), y] -= 1  # its own ballot
     return judge(votes, y)

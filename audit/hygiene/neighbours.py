@@ -2,6 +2,9 @@
 
 The neighbours of a sample are its 10 nearest train samples and all others that are no farther than the tenth, so that
 equal distances are never broken by chance or order. Equal inputs are searched once, with their number as weight.
+
+Single precision finds the candidates, with a margin that covers its rounding error; what lies inside the margin is
+decided in double precision. Where the margin holds too many, all distances are taken in double precision.
 """
 
 from __future__ import annotations
@@ -12,10 +15,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from audit.partners import BLOCK_NUMBERS, ROUNDING
+from audit.partners import BLOCK_NUMBERS, ROUNDING, ROUNDING_SINGLE
 
 NEIGHBOURS = 10  # k
+CROWDED = 4  # times the neighbours asked for: more candidates than that, and single precision is of no use
+LARGEST = 1e37  # squared norm that single precision can add to another
 PRECISE = 1e8  # times its rounding error: a squared distance as large as this keeps eight digits
+CACHED = 1 << 16  # numbers in a block of differences: 512 KB, which a processor's cache holds
+KEPT = 1 << 24  # numbers (64 MB) up to which the train samples are kept ready in single precision
 
 
 @dataclass(frozen=True)
@@ -76,13 +83,15 @@ def some_rows(x: Tensor, index: Tensor) -> Tensor:
     return x if len(index) == len(x) else x[index]
 
 
-def look_around(space: Space, points: Tensor, voters: Electorate, own: Tensor | None = None) -> Neighbourhood:
+def look_around(
+    space: Space, points: Tensor, voters: Electorate, own: Tensor | None = None, near: bool = True
+) -> Neighbourhood:
     """The neighbours of each point [q, D]; `own` [q]: its own place among the voters, whose weight is one less there.
 
-    The votes still hold the point's own ballot then: whoever asks takes it out.
+    The votes still hold the point's own ballot then: whoever asks takes it out. Without `near`, the votes alone.
     """
-    search = _Search(space, voters)
-    found = _unfilled(len(points), voters, int(own is not None))
+    search = _Search(space, voters, near)
+    found = _unfilled(len(points), voters, int(own is not None), near)
     for part in _blocks(len(points), len(voters.rows)):
         pieces = search.look(points[part], None if own is None else own[part])
         for whole, piece in zip((found.votes, found.voters, found.nearest, found.distance), pieces, strict=True):
@@ -90,61 +99,137 @@ def look_around(space: Space, points: Tensor, voters: Electorate, own: Tensor | 
     return found
 
 
-def _unfilled(q: int, voters: Electorate, itself: int) -> Neighbourhood:
+def _unfilled(q: int, voters: Electorate, itself: int, near: bool) -> Neighbourhood:
     """Room for the answers, taken before the blocks: small answers kept between large blocks would split the heap."""
-    k = min(NEIGHBOURS + itself, len(voters.rows)) - itself
+    k = min(NEIGHBOURS, len(voters.rows) - itself) if near else 0
     empty = voters.ballots.new_empty
     return Neighbourhood(empty(q, voters.ballots.shape[1]), empty(q), empty(q, k, dtype=voters.rows.dtype), empty(q, k))
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Pairs of a point and a voter that may be its neighbour."""
+
+    row: Tensor  # [p] which point
+    column: Tensor  # [p] which voter
+    squared: Tensor  # [p] ‖a − b‖²; −∞ where the pair is one for sure
+    slack: Tensor  # [q] squared distances of a point that differ by less count as equal
+
+    def in_order(self) -> _Candidates:
+        """By point, the nearest first, of equally near ones the first."""
+        order = torch.argsort(self.squared, stable=True)
+        order = order[torch.argsort(self.row[order], stable=True)]
+        return _Candidates(self.row[order], self.column[order], self.squared[order], self.slack)
 
 
 class _Search:
     """The voters as points, made ready once."""
 
-    def __init__(self, space: Space, voters: Electorate) -> None:
-        self.space, self.voters = space, voters
+    def __init__(self, space: Space, voters: Electorate, near: bool) -> None:
+        self.space, self.voters, self.near = space, voters, near
         self.base = some_rows(space.train, voters.rows)
         self.columns = list(_blocks(self.base.shape[1], len(self.base)))
-        self._whole = _scaled(space, self.base, self.columns[0]) if len(self.columns) == 1 else None
+        self._single: Tensor | None = None
+        self._norms = torch.zeros(len(self.base), dtype=torch.float64, device=self.base.device)
+        if self.base.numel() <= KEPT:
+            self._single = torch.empty(self.base.shape, dtype=torch.float32, device=self.base.device)
+        for columns in self.columns:
+            scaled = _scaled(space, self.base, columns)
+            self._norms += scaled.square().sum(1)
+            if self._single is not None:
+                self._single[:, columns] = scaled
 
     def look(self, points: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The parts of a `Neighbourhood`, for one block of points."""
-        voters, itself = self.voters, int(own is not None)
-        squared, error = self._squared(points)
+        found = self._in_single(points, own) or self._in_double(points, own)
+        found, itself = found.in_order(), int(own is not None)
+        row, column, squared = found.row, found.column, found.squared
+        weight = self.voters.weight[column]
         if own is not None:
-            squared.scatter_(1, own[:, None], -torch.inf)  # always the first, however close others are
-        k = min(NEIGHBOURS + itself, len(voters.rows))
+            weight = weight - (own[row] == column).to(weight.dtype)
+        many = torch.bincount(row, minlength=len(points))
+        first = many.cumsum(0) - many
+        total = weight.cumsum(0)
+        enough = torch.nonzero(total - (total - weight)[first][row] >= NEIGHBOURS)[:, 0]
+        last = (first + many - 1).scatter_reduce(0, row[enough], enough, "amin")
+        counted = squared <= (squared[last] + found.slack)[row]
+        votes, count = self._poll(row[counted], column[counted], weight[counted], len(points))
+        k = min(NEIGHBOURS, len(self.base) - itself) if self.near else 0
+        place = first[:, None] + torch.arange(itself, itself + k, device=row.device)
+        return votes, count, self.voters.rows[column[place]], squared[place].sqrt()
+
+    def _poll(self, row: Tensor, column: Tensor, weight: Tensor, q: int) -> tuple[Tensor, Tensor]:
+        """Ballots and number of the voters that count, by point."""
+        ballots = self.voters.ballots
+        votes = ballots.new_zeros(q, ballots.shape[1])
+        for part in _blocks(len(row), ballots.shape[1]):
+            votes.index_add_(0, row[part], ballots[column[part]])
+        return votes, ballots.new_zeros(q).index_add_(0, row, weight)
+
+    def _in_single(self, points: Tensor, own: Tensor | None) -> _Candidates | None:
+        """Candidates by single precision, their distances by double; None where it cannot tell the candidates."""
+        norm = self._largest_norm(points)
+        if not bool(norm.max() < LARGEST):
+            return None
+        D = points.shape[1]
+        margin = ((D + 8) * ROUNDING_SINGLE * norm).float()  # twice the rounding error of an entry
+        squared = self._squared(points, own, torch.float32)
+        radius, bound = self._reach(squared, own)
+        row, column = torch.nonzero(squared <= (bound + margin)[:, None], as_tuple=True)
+        if len(row) > CROWDED * (NEIGHBOURS + 1) * len(points):
+            return None
+        asked = squared[row, column]
+        asked = (asked > -torch.inf) if self.near else (asked >= (radius - margin)[row])
+        if not self.near:
+            asked &= torch.bincount(row[asked], minlength=len(points))[row] > 1  # alone, it is the tenth itself
+        exact = norm.new_full((len(row),), -torch.inf)
+        exact[asked] = self._differences(points, row[asked], column[asked])
+        return _Candidates(row, column, exact, 4 * (D + 4) * ROUNDING * norm)
+
+    def _in_double(self, points: Tensor, own: Tensor | None) -> _Candidates:
+        """Candidates and distances by double precision; anew from differences where the product lost digits."""
+        norm = self._largest_norm(points)
+        slack = 4 * (points.shape[1] + 4) * ROUNDING * norm
+        squared = self._squared(points, own, torch.float64)
+        bound = self._reach(squared, own)[1] + slack
+        row, column = torch.nonzero(squared <= bound[:, None], as_tuple=True)
+        found = squared[row, column] + (norm - self._norms.max())[row]
+        lost = (found < PRECISE * slack[row]) & (found > -torch.inf) & self.near
+        found[lost] = self._differences(points, row[lost], column[lost])
+        return _Candidates(row, column, found, slack)
+
+    def _reach(self, squared: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The distance within which there are enough voters, and the one up to which candidates are wanted [q]."""
+        itself = int(own is not None)
+        k = min(NEIGHBOURS + itself, len(self.base))
         values, index = squared.topk(k, dim=1, largest=False)
-        reached = voters.weight[index].cumsum(1) - itself >= NEIGHBOURS
+        reached = self.voters.weight[index].cumsum(1) - itself >= NEIGHBOURS
         last = torch.where(reached.any(1), reached.int().argmax(1), k - 1)
-        radius = values.gather(1, last[:, None])
-        counted = (squared <= radius + error[:, None]).to(torch.float64)
-        index = index[:, itself:]
-        distance, order = self._distances(points, index, values[:, itself:], error).sort(dim=1, stable=True)
-        nearest = voters.rows[index.gather(1, order)]
-        return counted @ voters.ballots, counted @ voters.weight - itself, nearest, distance
+        radius = values.gather(1, last[:, None])[:, 0]
+        return radius, values[:, -1] if self.near else radius
 
-    def _squared(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """‖a − b‖² [q, u] as a matrix product, and twice the largest rounding error of each row [q]."""
-        a, b = (part.new_zeros(len(part), dtype=torch.float64) for part in (points, self.base))
-        squared = a.new_empty(len(a), len(b))
+    def _largest_norm(self, points: Tensor) -> Tensor:
+        """‖a‖² + max ‖b‖² [q]."""
+        parts = [_scaled(self.space, points, columns).square().sum(1) for columns in self.columns]
+        return torch.stack(parts).sum(0) + self._norms.max()
+
+    def _squared(self, points: Tensor, own: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """‖b‖² − 2 a·b [q, u] as a matrix product; −∞ for the point itself: the first, however close others are."""
+        squared = self._norms.to(dtype).repeat(len(points), 1)
         for columns in self.columns:
-            p = _scaled(self.space, points, columns)
-            q = self._whole if self._whole is not None else _scaled(self.space, self.base, columns)
-            a += p.square().sum(1)
-            b += q.square().sum(1)
-            squared.addmm_(p, q.T, beta=min(1, columns.start), alpha=-2)
-        squared += a[:, None]
-        squared += b[None, :]
-        return squared, 4 * (points.shape[1] + 4) * ROUNDING * (a + b.max())
+            kept = self._single if dtype == torch.float32 else None
+            base = _scaled(self.space, self.base, columns).to(dtype) if kept is None else kept[:, columns]
+            squared.addmm_(_scaled(self.space, points, columns).to(dtype), base.T, alpha=-2)
+        return squared if own is None else squared.scatter_(1, own[:, None], -torch.inf)
 
-    def _distances(self, points: Tensor, index: Tensor, squared: Tensor, error: Tensor) -> Tensor:
-        """‖a_i − b_index[i,j]‖ [q, k]: where the product lost digits that matter, anew from differences."""
-        rows, columns = torch.nonzero(squared < PRECISE * error[:, None], as_tuple=True)
-        for part in _blocks(len(rows), points.shape[1]):
-            row, column = rows[part], columns[part]
-            difference = (points[row].double() - self.base[index[row, column]].double()) * self.space.scale
-            squared[row, column] = difference.square().sum(1)
-        return squared.sqrt()
+    def _differences(self, points: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        """‖a − b‖² of pairs [p], from differences."""
+        found = self._norms.new_empty(len(row))
+        for start in range(0, len(row), step := max(1, CACHED // points.shape[1])):
+            part = slice(start, start + step)
+            difference = points[row[part]].double() - self.base[column[part]].double()
+            found[part] = difference.mul_(self.space.scale).square_().sum(1)
+        return found
 
 
 def _scaled(space: Space, x: Tensor, columns: slice) -> Tensor:

@@ -1,7 +1,7 @@
 """Which samples are the same, number for number: rows by hash, twins across the splits, and twins by coincidence.
 
-A row is hashed to 128 bits, so that memory stays flat for large samples; two different rows of a million share a hash
-with probability 1e-27. −0.0 equals 0.0.
+Rows whose 64-bit sum differs are different. Those that share one are hashed to 128 bits, so that memory stays flat for
+large samples; two different rows of a million share a hash with probability 1e-27. −0.0 equals 0.0.
 """
 
 from __future__ import annotations
@@ -20,23 +20,45 @@ Flags = NDArray[np.bool_]
 
 HALVES = 8  # random halves of the features that a coincidence is looked for in
 PAIRS = 50  # pairs that the report lists
+SUMMED = 1 << 17  # numbers summed at once: 1 MB, which a processor's cache holds
 
 
 def row_ids(*parts: Array) -> list[Ids]:
     """A number for every row of every part, equal exactly where the rows are equal; counted in order of appearance."""
-    seen: dict[bytes, int] = {}
     dtype = np.result_type(*parts)
-    return [_ids(part.reshape(len(part), -1), dtype, seen) for part in parts]
+    flat = [part.reshape(len(part), -1) for part in parts]
+    sums = np.concatenate([_sums(rows, dtype) for rows in flat])
+    _, group, size = np.unique(sums, return_inverse=True, return_counts=True)
+    ends = np.cumsum([len(rows) for rows in flat])[:-1]
+    if flat[0].shape[1] > 1:  # the sum of a single number tells it from every other
+        shared = size[group] > 1
+        rows_of = (row for rows, those in zip(flat, np.split(shared, ends), strict=True) for row in rows[those])
+        seen: dict[bytes, int] = {}
+        group[shared] = [len(size) + seen.setdefault(_hash(row, dtype), len(seen)) for row in rows_of]
+    _, first, place = np.unique(group, return_index=True, return_inverse=True)
+    return np.split(np.argsort(np.argsort(first))[place], ends)
 
 
-def _ids(rows: Array, dtype: np.dtype[np.generic], seen: dict[bytes, int]) -> Ids:
-    hashes = (blake2b(_canonical(row, dtype), digest_size=16).digest() for row in rows)
-    return np.fromiter((seen.setdefault(key, len(seen)) for key in hashes), np.int64, len(rows))
+def _sums(rows: Array, dtype: np.dtype[np.generic]) -> NDArray[np.uint64]:
+    """Σ of a row's bits, in words, times fixed random numbers, modulo 2⁶⁴."""
+    word = np.dtype(f"u{min(8, dtype.itemsize)}")
+    width = rows.shape[1] * (dtype.itemsize // word.itemsize)
+    factors = np.random.default_rng(0).integers(1 << 63, size=width, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    sums = np.empty(len(rows), np.uint64)
+    for start in range(0, len(rows), step := max(1, SUMMED // max(1, width))):
+        words = _canonical(rows[start : start + step], dtype).view(word).astype(np.uint64)
+        words ^= words >> np.uint64(32)  # the last bits of a float are often zero, and a product moves no bit down
+        sums[start : start + step] = words @ factors
+    return sums
 
 
-def _canonical(row: Array, dtype: np.dtype[np.generic]) -> bytes:
-    """Its bytes, with −0.0 as 0.0."""
-    return np.add(row, np.zeros((), dtype), dtype=dtype).tobytes()
+def _hash(row: Array, dtype: np.dtype[np.generic]) -> bytes:
+    return blake2b(_canonical(row, dtype).tobytes(), digest_size=16).digest()
+
+
+def _canonical(rows: Array, dtype: np.dtype[np.generic]) -> Array:
+    """A copy in the common type, with −0.0 as 0.0."""
+    return np.add(rows, np.zeros((), dtype), dtype=dtype)
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,14 @@ from audit.hygiene.near import closeness, local_dimension
 from audit.hygiene.neighbours import Space, gather_votes, look_around
 from audit.hygiene.rows import Twins, coincidental, row_ids
 from audit.measure import Audit, Records
-from audit.measures.hygiene import HYGIENE
+from audit.measures.hygiene import HygieneMeasure
 
 EXACT = 1e-10
 SAMPLES = Path(__file__).parents[2] / "samples"
 
 
 def measured(audit: Audit) -> Hygiene:
-    fold = HYGIENE.start(audit)
+    fold = HygieneMeasure().start(audit)
     for record in audit.train:
         fold.see(record)
     found = fold.finish().network
@@ -131,6 +131,35 @@ def test_block_size_and_order_of_the_samples_change_nothing(monkeypatch: pytest.
     assert torch.equal(suspects(x[order], y[order]), whole[:, order])
     monkeypatch.setattr(neighbours, "BLOCK_NUMBERS", 300)
     assert torch.equal(suspects(x, y), whole)
+
+
+@pytest.mark.parametrize("crowded", [0, 4, 1000])
+@pytest.mark.parametrize("near", [True, False])
+def test_neighbours_that_single_precision_cannot_tell_apart(
+    monkeypatch: pytest.MonkeyPatch, crowded: int, near: bool
+) -> None:
+    """Rings of samples whose distances from a point differ in the ninth digit, among them copies."""
+    generator = torch.Generator().manual_seed(0)
+    points, away = (torch.randn(40, 60, generator=generator, dtype=torch.float64) for _ in range(2))
+    away /= away.norm(dim=1, keepdim=True)
+    radius = 1 + 1e-9 * torch.randperm(40, generator=generator).double()
+    x = torch.cat([points[:1] + radius[:, None] * away, points[:1] + radius[:, None] * away.flip(1), points])
+    x = torch.cat([x, x[:6]])
+    voters, place = gather_votes(torch.from_numpy(row_ids(x.numpy())[0]), torch.eye(len(x), dtype=torch.float64))
+    monkeypatch.setattr(neighbours, "CROWDED", crowded)
+    found = look_around(Space.of("input", x, x), x, voters, place, near=near)
+    for i, row in enumerate(x):
+        squared = (x - row).square().sum(1)
+        others = torch.tensor([j for j in range(len(x)) if j != i])
+        tenth = squared[others].sort().values[9]
+        assert torch.nonzero(found.votes[i])[:, 0].tolist() == sorted(
+            {i, *others[squared[others] <= tenth * (1 + 1e-13)].tolist()}
+            | set(torch.nonzero(place == place[i])[:, 0].tolist())
+        )
+        if near:
+            nearest = squared[voters.rows][place[i] != torch.arange(len(voters.rows))].sort().values[:10]
+            assert torch.allclose(found.distance[i], nearest.sqrt(), rtol=1e-12)
+            assert torch.allclose(squared[found.nearest[i]], nearest, rtol=1e-12)
 
 
 def test_close_distances_keep_their_digits_far_from_the_origin() -> None:
@@ -448,6 +477,6 @@ def test_networks_of_every_kind(make_audit, name: str) -> None:
 
 
 def test_every_card_is_complete() -> None:
-    for card in HYGIENE.cards:
+    for card in HygieneMeasure().cards:
         assert card.id.startswith("hygiene.") and card.meaning and card.formula and card.source
         assert "{" not in "".join(map(str, vars(card).values())).replace("#{", "")
