@@ -15,6 +15,8 @@ from audit.assemble import assemble
 from audit.checks import run_checks
 from audit.data import fit, read_data, settle_task
 from audit.data.base import Data
+from audit.findings import judge
+from audit.finite import check_finite
 from audit.gap import measure_gap
 from audit.model import load_model
 from audit.model.base import Model
@@ -72,7 +74,10 @@ def audit_of(
     with progress.stage("gap", "Measuring the gap"):
         gap = measure_gap(audit.train_outcome, audit.test_outcome, data.classes, settings.bootstrap, settings.seed)
     warnings = find_warnings(audit, results)
-    return assemble(audit, task, parity, gap, results, checks, layers.passed_by, warnings, command, progress.timings)
+    measured = check_finite(
+        assemble(audit, task, parity, gap, results, checks, layers.passed_by, warnings, command, progress.timings)
+    )
+    return judge(measured)
 
 
 def trusted(model: Model, data: Data, settings: Settings) -> tuple[Model, Parity | None]:

@@ -8,11 +8,11 @@ from audit.measure import Audit, Measure, Measurement
 from audit.measures.duality import Duality
 from audit.measures.fisher import Fisher
 from audit.measures.flatness import Flatness
-from audit.measures.hygiene import HYGIENE
+from audit.measures.hygiene import HygieneMeasure
 from audit.measures.sensitivity import Sensitivity
 from audit.progress import Progress
 
-MEASURES: tuple[Measure, ...] = (HYGIENE, Duality(), Flatness(), Fisher(), Sensitivity())
+MEASURES: tuple[Measure, ...] = (HygieneMeasure(), Duality(), Flatness(), Fisher(), Sensitivity())
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,10 @@ class DualityBlock:
     c: list[float | None] = says("correlation of the two; null where one does not vary", default_factory=list)
     contribution: list[float] = says("covariance of the two: the direction's part of the gap", default_factory=list)
     mean_term: float | None = says("sum of mu_g mu_w over all directions", default=None)
+    target_term: float | None = says(
+        "part of the gap that no change of weights stands for: pairs with equal inputs but different targets",
+        default=None,
+    )
     sharp: SharpPart | None = None
     flat: FlatPart | None = None
     fixed: FixedSplit | None = says("split at the number of classes; null for regression", default=None)

@@ -31,8 +31,7 @@ def check_single_precision(audit: Audit) -> Check:
     double = replace(few.capture, network=copy.deepcopy(few.network).double())
     single = replace(few.capture, network=copy.deepcopy(few.network).float())
     precise, rough = (
-        torch.cat([record.f for record in capture.forward(few.train.x, few.train.y)])
-        for capture in (double, single)
+        torch.cat([record.f for record in capture.forward(few.train.x, few.train.y)]) for capture in (double, single)
     )
     scale = max(float(precise.abs().max()), 1e-300)
     words = (

@@ -54,8 +54,8 @@ def _counted(layers: int) -> str:
 
 def _closing_error(block: DualityBlock) -> float:
     rest = block.remainder.contribution if block.remainder is not None else 0.0
-    total = sum(block.contribution) + rest + (block.mean_term or 0.0)
-    scale = sum(map(abs, block.contribution)) + abs(rest) + abs(block.mean_term or 0.0)
+    terms = [*block.contribution, rest, block.mean_term or 0.0, block.target_term or 0.0]
+    total, scale = sum(terms), sum(map(abs, terms))
     return abs(total - (block.gap or 0.0)) / max(scale, 1e-300)
 
 

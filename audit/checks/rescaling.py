@@ -8,6 +8,7 @@ neurons of a layer share one a; ρ must not move even when each has its own.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -20,6 +21,7 @@ from audit.checks.few import few_samples
 from audit.layers import DenseLayer, dense_only
 from audit.measure import Audit
 from audit.measures.flatness import Flatness
+from audit.record import Record
 
 TOLERANCE = 1e-6
 SAME_FUNCTION = 1e-9
@@ -56,32 +58,62 @@ def check_rescaling(audit: Audit) -> list[Check]:
 
 def _rescaled_somewhere(few: Audit, spread: bool) -> nn.Module | None:
     """A copy, rescaled between the first two neighbouring layers that allow it; None where no two do."""
-    f = _answers(few, few.network)
     generator = torch.Generator().manual_seed(few.settings.seed)
     for first, second in pairwise(dense_only(few.layers)):
         if first.out_features != second.in_features or first.calls + second.calls > 2:
             continue
         draws = torch.rand(first.out_features if spread else 1, generator=generator, dtype=torch.float64)
-        network = _rescaled(few.network, first, second, 0.5 * 4**draws)  # factors from ½ to 2
-        if float((_answers(few, network) - f).abs().max()) <= SAME_FUNCTION * float(f.abs().max() + 1):
+        factors = (0.5 * 4**draws).expand(first.out_features)  # from ½ to 2
+        network = _rescaled(few.network, first, second, factors)
+        if _same_function(few, network) and _passes_factors_on(few, network, first, second, factors):
             return network
     return None
 
 
-def _answers(few: Audit, network: nn.Module) -> Tensor:
-    capture = replace(few.capture, network=network)
-    return torch.cat([record.f for record in capture.forward(few.train.x, few.train.y)])
+def _same_function(few: Audit, network: nn.Module) -> bool:
+    f, g = (torch.cat([record.f for record in _forward(few, part)]) for part in (few.network, network))
+    return float((f - g).abs().max()) <= SAME_FUNCTION * float(f.abs().max())
+
+
+def _passes_factors_on(few: Audit, network: nn.Module, first: DenseLayer, second: DenseLayer, factors: Tensor) -> bool:
+    """Whether what reaches the second layer grows with the factors, also where the first answers with numbers up to 1.
+
+    Close to 0 every smooth function looks linear, and so homogeneous: its curvature does not.
+    """
+    largest = max(float(record.layers[first.name].z.abs().max()) for record in _forward(few, few.network))
+    if not largest > 0:
+        return False
+    plain, rescaled = (
+        torch.cat([record.layers[second.name].x for record in _forward(few, _scaled_layer(part, first, 1 / largest))])
+        for part in (few.network, network)
+    )
+    apart = rescaled / factors.to(rescaled) - plain
+    return float(apart.abs().max()) <= SAME_FUNCTION * float(plain.abs().max())
+
+
+def _forward(few: Audit, network: nn.Module) -> Iterator[Record]:
+    return replace(few.capture, network=network).forward(few.train.x, few.train.y)
+
+
+@torch.no_grad()
+def _scaled_layer(network: nn.Module, layer: DenseLayer, factor: float) -> nn.Module:
+    """A copy whose layer answers with `factor` times its answers."""
+    network = copy.deepcopy(network)
+    layer.weight(network).mul_(factor)
+    bias = network.get_submodule(layer.module).bias
+    if isinstance(bias, Tensor):
+        bias.mul_(factor)
+    return network
 
 
 @torch.no_grad()
 def _rescaled(network: nn.Module, first: DenseLayer, second: DenseLayer, factors: Tensor) -> nn.Module:
     network = copy.deepcopy(network)
-    into, out_of = network.get_submodule(first.module), network.get_submodule(second.module)
-    assert isinstance(into.weight, Tensor) and isinstance(out_of.weight, Tensor)
-    a = factors.to(into.weight).expand(first.out_features)
+    bias = network.get_submodule(first.module).bias
+    a = factors.to(first.weight(network))
     first.weight(network).mul_(a[:, None])
-    if isinstance(into.bias, Tensor):
-        into.bias.mul_(a)
+    if isinstance(bias, Tensor):
+        bias.mul_(a)
     second.weight(network).div_(a[None, :])
     return network
 

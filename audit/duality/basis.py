@@ -70,6 +70,7 @@ def settle(basis: Basis, w: Tensor, s: Tensor, leading: int) -> Projections:
         w[:, space] = w[:, space] @ rotation
         rotations.append((space, rotation))
     sigma_g = (s[:, None] * w).std(0, correction=0)
+    sigma_g = torch.where(sigma_g > STILL * sigma_g.norm(), sigma_g, 0.0)
     order = _order(sigma_g, w.std(0, correction=0))
     vectors = [_direction(basis, rotations, int(n)) for n in order[:leading]]
     leading_vectors = torch.stack(vectors) if vectors else basis.vectors[:0]
@@ -77,10 +78,9 @@ def settle(basis: Basis, w: Tensor, s: Tensor, leading: int) -> Projections:
 
 
 def _order(sigma_g: Tensor, sigma_w: Tensor) -> Tensor:
-    """Largest σ_g first; directions whose σ_g is rounding alone come last, largest σ_w first."""
-    varies = sigma_g > STILL * sigma_g.norm()
+    """Largest σ_g first; those without any last, largest σ_w first."""
     by_w = torch.argsort(sigma_w, descending=True, stable=True)
-    return by_w[torch.argsort(torch.where(varies, sigma_g, 0.0)[by_w], descending=True, stable=True)]
+    return by_w[torch.argsort(sigma_g[by_w], descending=True, stable=True)]
 
 
 def eigenspaces(values: Tensor) -> list[slice]:

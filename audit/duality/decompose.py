@@ -1,6 +1,7 @@
 """The gap of one layer's pairs, direction by direction (Feng & Tu, Eqs. 9–11).
 
-⟨Δl⟩ = Σ_n cov(g_n, w_n) + Σ_n ⟨g_n⟩⟨w_n⟩ holds for every orthonormal basis: it is an identity, not a prediction.
+⟨Δl⟩ = Σ_n cov(g_n, w_n) + Σ_n ⟨g_n⟩⟨w_n⟩ holds for every orthonormal basis: it is an identity, not a prediction. Pairs
+that differ in nothing but their targets, as in a regression, have ΔW = 0 and are a term of their own.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _remainder(
         return Remainder(directions=0, contribution=0.0, sigma_g=0.0, sigma_w=0.0)
     return Remainder(
         directions=numbers.mean_w.numel() - len(contribution),
-        contribution=numbers.mean_gap - numbers.mean_term - float(contribution.sum()),
+        contribution=numbers.mean_gap - numbers.target_term - numbers.mean_term - float(contribution.sum()),
         sigma_g=max(0.0, numbers.total_g - float(found.sigma_g.square().sum())) ** 0.5,
         sigma_w=max(0.0, numbers.total_w - float(sigma_w.square().sum())) ** 0.5,
     )

@@ -62,6 +62,11 @@ class LayerPairs:
         return float((self.mean_g * self.mean_w).sum())
 
     @property
+    def target_term(self) -> float:
+        """What the pairs with ΔW = 0 add to ⟨Δl⟩: there only the targets differ, and no weight stands for that."""
+        return float(torch.where(self.squared_norm > 0, 0.0, self.gap)[self.alive].mean())
+
+    @property
     def second_moment_w(self) -> float:
         """⟨‖ΔW‖²⟩, the paper's Eq. 12."""
         return float(self.squared_norm[self.alive].mean())

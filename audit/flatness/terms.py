@@ -26,6 +26,7 @@ from torch import Tensor
 
 from audit.record import LayerRecord, Record
 
+LARGE_BIAS = 1e3  # a bias this many times larger than any answer without it
 EXACT_UNITS = 128  # T·out up to which R is formed
 PROBES = 16  # sign vectors per sample beyond that
 BLOCK = 1 << 22  # numbers in the largest temporary of the column reading
@@ -52,8 +53,7 @@ class Terms:
 def terms_of(record: Record, name: str, W: Tensor, bias: Tensor | None, seed: int) -> Terms:
     """All contributions of one layer on one chunk, in float64."""
     layer = record.layers[name]
-    x, u = layer.x.double(), layer.z.double()
-    u = u if bias is None else u - bias  # W x, without forming it anew
+    x, u = layer.x.double(), _answer_without_bias(layer, W, bias)
     if x.shape[1] > W.shape[0]:
         terms = _from_gradients(record.gauss_newton_weight_root(name), W)
     else:
@@ -64,6 +64,16 @@ def terms_of(record: Record, name: str, W: Tensor, bias: Tensor | None, seed: in
     if is_probed(layer):
         return terms + _probed(layer, x, u, W, record.start, seed)
     return terms + _from_matrix(layer, x, u, W)
+
+
+def _answer_without_bias(layer: LayerRecord, W: Tensor, bias: Tensor | None) -> Tensor:
+    """W x = z − b [n, T, out]; formed anew only where b is so large that the difference has lost its digits."""
+    z = layer.z.double()
+    if bias is None:
+        return z
+    u = z - bias
+    lost = bias.double().abs() > LARGE_BIAS * u.abs().amax((0, 1))
+    return layer.x.double() @ W.T if bool(lost.any()) else u
 
 
 def is_probed(layer: LayerRecord) -> bool:

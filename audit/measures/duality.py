@@ -200,6 +200,7 @@ def _filled(block: DualityBlock, numbers: LayerPairs, basis: Basis, found: Decom
         c=found.c,
         contribution=found.contribution.tolist(),
         mean_term=numbers.mean_term,
+        target_term=numbers.target_term,
         sharp=found.sharp,
         flat=found.flat,
         fixed=found.fixed,
@@ -225,6 +226,3 @@ def _why_not_dual(layer: DenseLayer, numbers: LayerPairs) -> str:
 
 def _size(layer: DenseLayer) -> int:
     return layer.in_features * layer.out_features
-
-
-DUALITY = Duality()

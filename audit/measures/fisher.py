@@ -206,7 +206,8 @@ class _FisherFold:
 
 
 def _std(values: Tensor) -> float | None:
-    return float(values.std(correction=0)) if len(values) > 1 else None
+    scale = values.abs().max().clamp(min=1e-300)  # squares of large gradients leave the range of numbers
+    return float((values / scale).std(correction=0) * scale) if len(values) > 1 else None
 
 
 def _why_singular(dets: LogDeterminants, parameters: int, size: int) -> str:

@@ -46,9 +46,6 @@ class Flatness:
         return _Fold(audit)
 
 
-MEASURE = Flatness()
-
-
 class _Fold:
     def __init__(self, audit: Audit) -> None:
         self._audit = audit

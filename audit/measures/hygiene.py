@@ -32,9 +32,6 @@ class HygieneMeasure:
         return _HygieneFold(audit)
 
 
-HYGIENE = HygieneMeasure()
-
-
 class _HygieneFold:
     def __init__(self, audit: Audit) -> None:
         self.audit, self.last = audit, dense_only(audit.layers)[-1]

@@ -259,6 +259,3 @@ def _invariant(K: Tensor, x: Tensor) -> Tensor:
     """Σ_p x_p² ‖∂f/∂x_p‖² [n] of K [n, C, …] and x [n, …]."""
     norms: Tensor = torch.linalg.vector_norm((K * x[:, None]).flatten(1), dim=1)
     return norms.square()
-
-
-MEASURE = Sensitivity()

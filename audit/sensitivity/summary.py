@@ -222,7 +222,9 @@ def _rank_counts(columns: Columns) -> dict[str, Any]:
 
 
 def _histogram(values: Array) -> Histogram:
-    counts, edges = np.histogram(values, bins=BINS)
+    low, high = float(values.min()), float(values.max())
+    told_apart = high - low > BINS * np.spacing(max(abs(low), abs(high)))
+    counts, edges = np.histogram(values, bins=BINS if told_apart else [low, high])
     return Histogram(edges=edges.tolist(), counts=counts.tolist())
 
 

@@ -20,7 +20,7 @@ from audit.duality.split import sharp_border
 from audit.duality.tail import Lines
 from audit.duality.widths import crossing, flatness_widths
 from audit.measure import Audit, Measurement
-from audit.measures.duality import ALL_ZERO, DUALITY
+from audit.measures.duality import ALL_ZERO, Duality
 
 USED_TWICE = "the layer's weights are used more than once, so no single change of them stands for a sample"
 
@@ -121,7 +121,7 @@ def samples(shape: tuple[int, ...], task: str, outputs: int, seed: int = 0, n: i
 
 
 def run(audit: Audit) -> Measurement:
-    fold = DUALITY.start(audit)
+    fold = Duality().start(audit)
     for record in audit.train:
         fold.see(record)
     return fold.finish()

@@ -16,9 +16,9 @@ from references import flatness as reference
 from torch import Tensor, nn
 from zoo import ZOO, Tied, build
 
+from audit.flatness import terms
 from audit.measure import Audit, Measurement
-from audit.measures import flatness_terms
-from audit.measures.flatness import MEASURE
+from audit.measures.flatness import Flatness
 
 EXACT = 1e-8
 INVARIANT = 1e-9
@@ -26,7 +26,7 @@ QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCh
 
 
 def measure(audit: Audit) -> Measurement:
-    fold = MEASURE.start(audit)
+    fold = Flatness().start(audit)
     for record in audit.train:
         fold.see(record)
     return fold.finish()
@@ -283,9 +283,9 @@ def test_probing_with_uncorrelated_signs_gives_the_exact_numbers(make_audit, mon
     x = torch.randn(6, *tokens, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     y = torch.arange(6) % 3
     exact = flatness_of(make_audit, copy.deepcopy(network), x, y)
-    monkeypatch.setattr(flatness_terms, "EXACT_UNITS", 0)
-    monkeypatch.setattr(flatness_terms, "PROBES", 64)
-    monkeypatch.setattr(flatness_terms, "_signs", hadamard)
+    monkeypatch.setattr(terms, "EXACT_UNITS", 0)
+    monkeypatch.setattr(terms, "PROBES", 64)
+    monkeypatch.setattr(terms, "_signs", hadamard)
     probed = flatness_of(make_audit, copy.deepcopy(network), x, y)
     first = next(iter(probed.layers.values()))
     assert first.hessian == "estimated"
@@ -303,8 +303,8 @@ def test_probing_with_uncorrelated_signs_gives_the_exact_numbers(make_audit, mon
 
 
 def test_signs_are_fair_and_uncorrelated() -> None:
-    signs = flatness_terms._signs(17, (4000, 3, 4), 5, torch.zeros(1, dtype=torch.float64)).flatten(1)
-    other = flatness_terms._signs(17, (4000, 3, 4), 6, torch.zeros(1, dtype=torch.float64)).flatten(1)
+    signs = terms._signs(17, (4000, 3, 4), 5, torch.zeros(1, dtype=torch.float64)).flatten(1)
+    other = terms._signs(17, (4000, 3, 4), 6, torch.zeros(1, dtype=torch.float64)).flatten(1)
     covariance = signs.T @ signs / 4000 - torch.eye(12)
     assert set(signs.unique().tolist()) == {-1.0, 1.0}
     for noise in (signs.mean(0), covariance, (signs * other).mean(0)):
@@ -312,7 +312,7 @@ def test_signs_are_fair_and_uncorrelated() -> None:
 
 
 def test_random_signs_do_not_depend_on_the_chunks(make_audit, monkeypatch) -> None:
-    monkeypatch.setattr(flatness_terms, "EXACT_UNITS", 0)
+    monkeypatch.setattr(terms, "EXACT_UNITS", 0)
     network, x, y = build("tokens", n=10)
     whole = flatness_of(make_audit, copy.deepcopy(network), x, y)
     audit = make_audit(network, x.numpy(), y.numpy(), x[:2].numpy(), y[:2].numpy(), bootstrap=50)
@@ -345,8 +345,8 @@ def test_intervals_hold_their_number_and_shrink_with_samples(make_audit) -> None
 
 
 def test_cards_cover_table_one_and_are_complete() -> None:
-    ids = {card.id.removeprefix("flatness.") for card in MEASURE.cards}
+    ids = {card.id.removeprefix("flatness.") for card in Flatness().cards}
     assert ids >= {"kappa", "kappa_tau", "rho", "rho_sigma", "rho_neurons", "lambda_max", "trace", "relative_flatness"}
-    for card in MEASURE.cards:
+    for card in Flatness().cards:
         assert card.meaning and card.formula and card.source and card.variant and card.can_tell and card.cannot_tell
-    assert all("follow the train loss" in c.contradictions for c in MEASURE.cards if "norm" not in c.id)
+    assert all("follow the train loss" in c.contradictions for c in Flatness().cards if "norm" not in c.id)

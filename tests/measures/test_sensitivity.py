@@ -20,7 +20,7 @@ from torch import nn
 
 from audit.errors import ModelError
 from audit.measure import Measurement
-from audit.measures.sensitivity import MEASURE
+from audit.measures.sensitivity import Sensitivity
 from audit.prepare import set_table
 from audit.settings import Settings
 
@@ -122,7 +122,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], list[str], s
 
 def measure(make_audit, network, x, y, task="classification", **knobs) -> Measurement:
     audit = make_audit(network, x, y, x[:4], y[:4], task=task, **{"bootstrap": 20, **knobs})
-    fold = MEASURE.start(audit)
+    fold = Sensitivity().start(audit)
     for record in audit.train:
         fold.see(record)
     measurement = fold.finish()
@@ -242,7 +242,7 @@ def test_numbers_do_not_depend_on_chunks_or_order(make_audit):
     whole = measure(make_audit, network, x, y).network
     chunked = make_audit(network, x, y, x[:4], y[:4], bootstrap=20)
     object.__setattr__(chunked.capture, "chunk", 7)
-    fold = MEASURE.start(chunked)
+    fold = Sensitivity().start(chunked)
     for record in chunked.train:
         fold.see(record)
     order = np.random.default_rng(1).permutation(len(x))
@@ -279,7 +279,7 @@ def test_a_fixed_batch_changes_no_number():
         model = as_model(network, (6,))
         model = replace(model, input=replace(model.input, batch=batch))
         audit = set_table(model, as_data(x, y, x[:4], y[:4]), "classification", Settings(bootstrap=20))[0]
-        fold = MEASURE.start(audit)
+        fold = Sensitivity().start(audit)
         for record in audit.train:
             fold.see(record)
         found.append(fold.finish())
@@ -449,8 +449,8 @@ def test_single_precision_stays_near(make_audit):
 
 
 def test_every_number_has_its_card():
-    numbers = {card.id for card in MEASURE.cards}
-    assert len(numbers) == len(MEASURE.cards)
+    numbers = {card.id for card in Sensitivity().cards}
+    assert len(numbers) == len(Sensitivity().cards)
     for name in (
         "sharpness",
         "mls",
@@ -471,4 +471,4 @@ def test_every_number_has_its_card():
         "weight_spectral_norm",
     ):
         assert f"sensitivity.{name}" in numbers
-    assert all(card.meaning and card.formula and card.source for card in MEASURE.cards)
+    assert all(card.meaning and card.formula and card.source for card in Sensitivity().cards)

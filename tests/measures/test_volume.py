@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from audit.measures.sensitivity import MEASURE
+from audit.measures.sensitivity import Sensitivity
 from audit.sensitivity.singular import (
     centring,
     largest_singular_value,
@@ -37,7 +37,7 @@ def with_singular_values(values: list[float], width: int, seed: int = 0) -> torc
 
 def measured(make_audit, network, x, y, task="classification", **knobs):
     audit = make_audit(network, x, y, x[:4], y[:4], task=task, bootstrap=10, **knobs)
-    fold = MEASURE.start(audit)
+    fold = Sensitivity().start(audit)
     for record in audit.train:
         fold.see(record)
     return fold.finish()

@@ -1,0 +1,37 @@
+"""The last look at a report before it is written: every number in it is a number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+
+from audit.errors import ModelError
+from audit.report import Report
+
+
+def check_finite(report: Report) -> Report:
+    """The report itself, or a refusal that names the first number that is none."""
+    place = next(_infinite(report, ""), None)
+    if place is None:
+        return report
+    raise ModelError(
+        f"{place} comes out as no finite number: with inputs and weights of this size the arithmetic of the audit "
+        "overflows; scale the inputs (--scale) or the model to ordinary sizes."
+    )
+
+
+def _infinite(value: object, path: str) -> Iterator[str]:
+    """Paths of the floats that are infinite or NaN."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            yield path
+    elif isinstance(value, (list, tuple)):
+        for place, part in enumerate(value):
+            yield from _infinite(part, f"{path}[{place}]")
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from _infinite(part, f"{path}.{key}".lstrip("."))
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _infinite(getattr(value, field.name), f"{path}.{field.name}".lstrip("."))
