@@ -10,11 +10,11 @@ import traceback
 
 from audit import __version__
 
-from audit.cli import report, check, compare, verify, init, config, layers, render, explain, schema  # isort: skip
+from audit.cli import report, check, compare, history, verify, init, config, layers, render, explain, schema  # isort: skip
 from audit.cli.app import app as app
 from audit.errors import AuditError
 
-COMMANDS = (report, check, compare, verify, init, config, layers, render, explain, schema)
+COMMANDS = (report, check, compare, history, verify, init, config, layers, render, explain, schema)
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ def compare(
     quiet: Quiet = False,
     **flags: Any,
 ) -> None:
-    """Say whether NEW is better or worse than OLD, or cannot be told."""
+    """Say what changed from OLD to NEW: better, worse, or cannot tell."""
     from audit.output import check_writable, staged
     from audit.render.compare import write_comparison
     from audit.render.pages import chosen_pages

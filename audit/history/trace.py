@@ -1,0 +1,137 @@
+"""From the reports of a folder to its history: which audits belong together, how each number moved, what got worse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from audit import __version__
+from audit.compare.catalogue import INSIDE, OBSERVED, PRIMARY, Entry, verdict
+from audit.compare.compare import now
+from audit.compare.differences import gap_differences
+from audit.compare.ground import Named, shares_split, why_void
+from audit.compare.pairs import same_samples
+from audit.compare.result import WORSE
+from audit.history.result import SCHEMA, Change, History, Line, Step, Trend
+from audit.history.words import NOTES, headline
+from audit.policy.baseline import MATCHED
+from audit.policy.lookup import find
+from audit.report import Report
+
+
+def trace_history(reports: Sequence[Named], folder: Path, command: str) -> History:
+    """The history of reports that are in the order of their making."""
+    return History(
+        schema=SCHEMA,
+        created=now(),
+        version=__version__,
+        command=command,
+        folder=str(folder),
+        reports=len(reports),
+        lines=[trace_line(members, str(folder)) for members in lines_of(reports)],
+        notes=list(NOTES),
+    )
+
+
+def lines_of(reports: Sequence[Named]) -> list[list[Named]]:
+    """Reports sorted into lines: each joins the first whose opening report has the same task and test samples."""
+    lines: list[list[Named]] = []
+    for each in reports:
+        line = next((line for line in lines if _belongs(line[0], each)), None)
+        lines.append([each]) if line is None else line.append(each)
+    return lines
+
+
+def _belongs(first: Named, other: Named) -> bool:
+    same = first.report.model.task == other.report.model.task and first.report.model.loss == other.report.model.loss
+    return same and shares_split(first.report, other.report, "test")
+
+
+def trace_line(members: Sequence[Named], folder: str = "") -> Line:
+    """One line: every audit beside the one before it and beside the best before it."""
+    task = members[0].report.model.task
+    entry = next(entry for entry in OBSERVED if entry.key == PRIMARY[task])
+    steps: list[Step] = []
+    before: Named | None = None
+    best: Named | None = None
+    for member in members:
+        step = _step(member, before, best, entry)
+        steps.append(step)
+        if step.void is None:
+            before = member
+            best = member if best is None or _value(member, entry) < _value(best, entry) else best
+    first = next((step.report for step in steps if step.regression), None)
+    data = members[-1].report.data
+    return Line(
+        data=data.path,
+        test_samples=data.test.samples,
+        primary=entry.key,
+        steps=steps,
+        trends=_trends(members),
+        first_regression=first,
+        headline=headline(steps, entry, folder),
+    )
+
+
+def _step(member: Named, before: Named | None, best: Named | None, entry: Entry) -> Step:
+    void = why_void([member])
+    previous = _change(before, member, entry) if before is not None and void is None else None
+    other = best is not None and best is not before and void is None
+    record = _change(best, member, entry) if best is not None and other else None
+    return Step(
+        report=member.name,
+        model=member.report.model.path,
+        model_sha256=member.report.model.sha256,
+        created=member.report.created,
+        void=void,
+        previous=previous,
+        best=record,
+        regression=any(change is not None and change.verdict == WORSE for change in (previous, record)),
+    )
+
+
+def _change(old: Named, new: Named, entry: Entry) -> Change | None:
+    part = gap_differences(old.report, new.report)[entry.key.removeprefix("gap.")]
+    if part.difference is None:
+        return None
+    same = part.difference == 0 and old.report.model.sha256 == new.report.model.sha256
+    told = verdict(entry, part.difference, part.ci95, identical=same)
+    return Change(against=old.name, difference=part.difference, ci95=part.ci95, verdict=told)
+
+
+def _value(member: Named, entry: Entry) -> float:
+    value = getattr(member.report.gap, entry.key.removeprefix("gap."))
+    return float(value)
+
+
+def _trends(members: Sequence[Named]) -> list[Trend]:
+    """Every number that at least one of the audits has."""
+    documents = [member.report.to_dict() for member in members]
+    latest = members[-1].report
+    inside = [comparable_inside(latest, member.report) for member in members]
+    trends = [
+        *(_trend(entry, documents, [True] * len(members)) for entry in OBSERVED),
+        *(_trend(entry, documents, inside) for entry in INSIDE),
+    ]
+    return [trend for trend in trends if any(value is not None for value in trend.values)]
+
+
+def comparable_inside(one: Report, other: Report) -> bool:
+    """Whether numbers from inside two networks may stand side by side: same train samples, about the same loss."""
+    losses = one.gap.train_loss, other.gap.train_loss
+    matched = one.model.task == "regression" or abs(losses[0] - losses[1]) <= MATCHED * max(losses)
+    return matched and same_samples(one, other, "train")
+
+
+def _trend(entry: Entry, documents: Sequence[dict[str, Any]], comparable: list[bool]) -> Trend:
+    found = [find(entry.key, document)[0] for document in documents]
+    return Trend(
+        key=entry.key,
+        name=entry.name,
+        section=entry.section,
+        kind=entry.kind,
+        values=[None if part.missing else float(part.value) for part in found],
+        ci95=[part.interval for part in found],
+        comparable=comparable,
+    )

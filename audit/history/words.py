@@ -1,0 +1,60 @@
+"""A history in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from audit.compare.catalogue import Entry
+from audit.compare.result import WORSE
+from audit.compare.words import NAMES, with_sign
+from audit.history.result import Change, Step
+from audit.numbers import interval, points
+
+NOTES = (
+    "Audits stand in the order in which they were made. Each is compared, on the samples that both have, with the one "
+    "before it and with the best before it; a regression is called where the 95 % interval of the difference excludes "
+    "zero. With many audits some are called by chance: at most one comparison in twenty where nothing changed.",
+    "Audits whose test split is void are drawn, but nothing is compared with them.",
+    "Numbers from inside the network follow the train loss. They are drawn for those audits only that have the train "
+    "samples of the latest one and its train loss, within 5 %.",
+)
+
+
+def headline(steps: Sequence[Step], entry: Entry, folder: str = "") -> list[str]:
+    """What happened along one line of audits."""
+    name, worse = NAMES[entry.key], [step for step in steps if step.regression]
+    sentences = []
+    if len(steps) == 1:
+        return ["One audit: there is nothing to compare it with yet."]
+    if not worse:
+        sentences.append(f"No regression: in {len(steps)} audits the {name} never got worse beyond chance.")
+    else:
+        sentences.append(f"First regression: {inside(folder, worse[0].report)}. {_told(worse[0], entry, folder)}")
+    if len(worse) > 1:
+        sentences.append(f"{len(worse) - 1} later audits are worse than one before them, too.")
+    sentences += [f"Void: {step.void}" for step in steps if step.void]
+    return sentences
+
+
+def _told(step: Step, entry: Entry, folder: str) -> str:
+    change = next(each for each in (step.previous, step.best) if each is not None and each.verdict == WORSE)
+    against = "the audit before it" if change is step.previous else "the best audit before it"
+    other, by = inside(folder, change.against), shown_change(change, entry.kind)
+    return f"Its {NAMES[entry.key]} differs from that of {against}, {other}, by {by}."
+
+
+def inside(folder: str, report: str) -> str:
+    """A report's path without the folder that holds all of them.
+
+    >>> inside("runs", "runs/3/report.json"), inside("", "report.json")
+    ('3/report.json', 'report.json')
+    """
+    return report.removeprefix(folder).lstrip("/\\") or report
+
+
+def shown_change(change: Change, kind: str, brackets: str = " (95 % interval {})") -> str:
+    """The difference with its interval."""
+    bounds, difference = "", points(change.difference) if kind == "percent" else with_sign(change.difference)
+    if change.ci95 is not None:
+        bounds = interval(change.ci95, "points") if kind == "percent" else " to ".join(map(with_sign, change.ci95))
+    return difference + (brackets.format(bounds) if bounds else "")
