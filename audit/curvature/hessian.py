@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from audit.curvature.matrix import HessianMatrix
 from audit.curvature.single import SingleHessian, pulled, pushed, single_precision
 from audit.layers import DenseLayer
 from audit.record import Record
@@ -66,15 +67,10 @@ class LayerHessian:
         """H itself [dim, dim]."""
         if self.dim > DENSE_LIMIT:
             raise ValueError(f"{self.layer.name}: {self.dim} weights are too many for a dense Hessian.")
-        H: Tensor | None = None
+        matrix = HessianMatrix(*self.shape)
         for record in self._walk():
-            if H is None:
-                H = torch.zeros(*self.shape, *self.shape, dtype=torch.float64, device=record.f.device)
-            _add_gauss_newton(H, record, self.layer.name)
-            _add_residual(H, record, self.layer.name)
-        assert H is not None, "a split has samples"
-        H = H.reshape(self.dim, self.dim) / len(self._records)
-        return (H + H.T) / 2
+            matrix.add(record, self.layer.name)
+        return matrix.whole() / len(self._records)
 
     def _walk(self) -> Iterator[Record]:
         if self._held is not None:
@@ -100,50 +96,3 @@ def _product(record: Record, name: str, V: Tensor) -> Tensor:
         rest = [layer.residual_times(part.reshape(layer.z.shape)) for part in u.unbind(1)]
         S_u = S_u + torch.stack([part.flatten(1) for part in rest], 1)
     return pulled(x, S_u, V.shape)
-
-
-def _add_gauss_newton(H: Tensor, record: Record, name: str) -> None:
-    """Adds Σ Aᵀ A ⊗ x xᵀ, A the root of the Gauss–Newton curvature, to H [out, in, out, in]."""
-    if record.layers[name].x.shape[1] == 1:
-        x, A = record.layers[name].x.double()[:, 0], record.gauss_newton_root(name)[:, :, 0]  # [n, in]  [n, C, out]
-        for o in range(A.shape[2]):
-            S_o = torch.einsum("nc,nco->no", A[:, :, o], A[:, :, o:])  # row o of S from its diagonal on
-            block = x.T @ (S_o[:, :, None] * x[:, None, :]).flatten(1)
-            _add_symmetric(H, o, block)
-        return
-    matrix = H.view(H.shape[0] * H.shape[1], -1)
-    for G in record.gauss_newton_weight_root(name):
-        by_weight = G.flatten(2).flatten(0, 1)  # [n·C, out·in]
-        matrix.addmm_(by_weight.T, by_weight)
-
-
-def _add_residual(H: Tensor, record: Record, name: str) -> None:
-    """Adds Σ R^{tt'} ⊗ x_t x_t'ᵀ, the curvature of the network after the layer, in as few products with R as possible.
-
-    One for each unit (t, o) of its answer; where it has fewer weights than units, one for each weight.
-    """
-    layer = record.layers[name]
-    if layer.residual_times is None:
-        return
-    n, T, out = layer.z.shape
-    x = layer.x.double()
-    if x.shape[2] < T:
-        for o in range(out):
-            for i in range(x.shape[2]):
-                moved = torch.zeros(n, T, out, dtype=torch.float64, device=x.device)
-                moved[:, :, o] = x[:, :, i]
-                H[o, i] += layer.residual_times(moved).flatten(0, 1).T @ x.flatten(0, 1)
-        return
-    for t in range(T):
-        for o in range(out):
-            unit = torch.zeros(T, out, dtype=torch.float64, device=x.device)
-            unit[t, o] = 1.0
-            R_to = layer.residual_times(unit.expand(n, T, out))  # column (t, o) of R, which is symmetric
-            H[o] += (x[:, t].T @ torch.einsum("nso,nsi->noi", R_to, x).flatten(1)).view_as(H[o])
-
-
-def _add_symmetric(H: Tensor, o: int, block: Tensor) -> None:
-    """Adds `block` [in, (out − o)·in], row o of H from its diagonal on, on both sides of the diagonal."""
-    row = block.view(H.shape[1], -1, H.shape[3])
-    H[o, :, o:] += row
-    H[o + 1 :, :, o] += row[:, 1:].permute(1, 2, 0)
