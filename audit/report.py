@@ -21,6 +21,7 @@ from audit.blocks.gallery import Gallery
 from audit.blocks.gap import GapReport
 from audit.blocks.hygiene import Hygiene
 from audit.blocks.outcomes import Outcomes
+from audit.blocks.reference import Reference
 from audit.blocks.sensitivity import LayerSensitivity, NetworkSensitivity
 from audit.errors import UsageError
 from audit.fields import says
@@ -196,6 +197,7 @@ class Report:
     warnings: list[str] = says("what a reader must know before any number", default_factory=list)
     findings: list[Finding] = says("ordered by weight: concern, watch, note, good", default_factory=list)
     not_judged: list[NotJudged] = says("what could not be judged, and why", default_factory=list)
+    reference: Reference | None = says("past audits to see this one beside, if asked for", default=None)
     outcomes: Outcomes | None = says("each sample's loss and mistake, to pair two reports", default=None)
     timings: dict[str, float | dict[str, float]] = says(
         "wall time of each stage in seconds; measures: of each measure's last step", default_factory=dict

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from audit.cli.app import (
     AsJson,
@@ -30,6 +32,10 @@ from audit.settings import resolve
 if TYPE_CHECKING:
     from audit.report import Report
 
+ReferenceFolder = Annotated[
+    Path | None, typer.Option("--reference", help="Folder with past reports of this architecture on these data.")
+]
+
 
 @app.command()
 @with_settings()
@@ -40,11 +46,13 @@ def report(
     formats: Formats = "html,pdf,json",
     config: ConfigPath = None,
     templates: Templates = None,
+    reference: ReferenceFolder = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     **flags: Any,
 ) -> None:
     """Audit MODEL on DATA and write the report."""
+    from audit.history.reference import past_audits, reference_band
     from audit.output import check_writable, staged
     from audit.render import write_report
     from audit.render.github import tell_github
@@ -56,7 +64,10 @@ def report(
         check_templates(templates)
     settings = resolve(flags, config_files(config, data))
     check_writable(out)
+    past = past_audits(reference)
     result = run(model, data, settings, quiet)
+    if reference is not None:
+        result = replace(result, reference=reference_band(result, past, reference))
     with staged(out) as stage:
         written = write_report(result, stage, wanted, templates=templates)
         if not written.files:

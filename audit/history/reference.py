@@ -1,0 +1,76 @@
+"""The band in which past audits of the same architecture and data lay."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from audit.blocks.reference import Reference, ReferenceNumber
+from audit.compare.catalogue import INSIDE, OBSERVED, Entry
+from audit.compare.ground import Named
+from audit.compare.pairs import same_samples
+from audit.history.read import read_folder
+from audit.history.trace import comparable_inside
+from audit.policy.lookup import find
+from audit.report import Report
+
+NONE = "no report in the folder is of another model with this architecture on these train and test samples"
+
+
+def past_audits(folder: Path | None) -> list[Named]:
+    """The reports of the folder, if one was named."""
+    return [] if folder is None else read_folder(folder)
+
+
+def reference_band(report: Report, past: Sequence[Named], folder: Path) -> Reference:
+    """Lowest, median and highest value of every number over the past audits that this one can stand beside."""
+    others = [each.report for each in past if _alike(report, each.report)]
+    passed_over = len(past) - len(others)
+    if not others:
+        return Reference(folder=str(folder), reports=0, passed_over=passed_over, skipped=NONE)
+    own, past_ones = report.to_dict(), [other.to_dict() for other in others]
+    matched = [document for other, document in zip(others, past_ones, strict=True) if comparable_inside(report, other)]
+    numbers = [
+        *(_number(entry, own, past_ones) for entry in OBSERVED),
+        *(_number(entry, own, matched) for entry in INSIDE),
+    ]
+    kept = [number for number in numbers if number is not None]
+    return Reference(folder=str(folder), reports=len(others), passed_over=passed_over, numbers=kept)
+
+
+def _alike(report: Report, other: Report) -> bool:
+    """Same task, same layers, same samples, but not the very same model."""
+    same_task = (report.model.task, report.model.loss) == (other.model.task, other.model.loss)
+    return (
+        same_task
+        and report.model.sha256 != other.model.sha256
+        and architecture(report) == architecture(other)
+        and all(same_samples(report, other, split) for split in ("train", "test"))
+    )
+
+
+def architecture(report: Report) -> tuple[object, ...]:
+    """What makes two networks the same but for their weights: size, and kind and shape of every layer."""
+    layers = tuple((layer.op, layer.in_features, layer.out_features, layer.bias) for layer in report.layers)
+    return report.model.parameters, layers, tuple(layer.op for layer in report.passed_by)
+
+
+def _number(entry: Entry, report: dict[str, Any], others: Sequence[dict[str, Any]]) -> ReferenceNumber | None:
+    """The band of one number; None where this audit or all the others lack it."""
+    own = find(entry.key, report)[0]
+    found = [find(entry.key, other)[0] for other in others]
+    values = [float(part.value) for part in found if not part.missing]
+    if own.missing or not values:
+        return None
+    return ReferenceNumber(
+        key=entry.key,
+        name=entry.name,
+        kind=entry.kind,
+        value=float(own.value),
+        low=min(values),
+        median=statistics.median(values),
+        high=max(values),
+        reports=len(values),
+    )
