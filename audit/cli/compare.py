@@ -87,7 +87,7 @@ def _comparison(
 def _models(
     old: Path, new: Path, data: Path, config: Path | None, quiet: bool, command: str, flags: dict[str, Any]
 ) -> Comparison:
-    from audit.compare.matched import compare_models
+    from audit.matching import compare_models
     from audit.progress import progress_for
 
     settings = resolve(flags, config_files(config, data))
