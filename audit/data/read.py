@@ -49,6 +49,11 @@ def data_of(stored: Stored, path: Path, layout: str, settings: Settings) -> Data
             f"{path}: train samples have shape {train_x.shape[1:]} but test samples {test_x.shape[1:]}; "
             "store both splits in one shape."
         )
+    if train.labels.ndim != test.labels.ndim:
+        raise DataError(
+            f"{path}: train has {_columns(train.labels)} per sample and test {_columns(test.labels)}; "
+            "store the labels of both splits alike."
+        )
     if settings.resize is not None:
         notes.append(f"Images were resized to {sides(settings.resize)} (bilinear).")
     where = f"{path}: column {stored.label!r}" if stored.label else str(path)
@@ -66,6 +71,10 @@ def data_of(stored: Stored, path: Path, layout: str, settings: Settings) -> Data
         split_is_ours=train.source is test.source,
         axes=axes,
     )
+
+
+def _columns(labels: Array) -> str:
+    return "one label" if labels.ndim == 1 else f"{labels.shape[1]}"
 
 
 def _split(part: Part, x: Array, y: Array) -> Split:

@@ -98,11 +98,10 @@ def estimator_file(estimator: Any) -> Iterator[Path]:
         raise UsageError(
             f"{name}: scikit-learn models are audited as ONNX, which needs skl2onnx; run pip install skl2onnx."
         ) from error
-    options = {id(estimator): {"zipmap": False}} if hasattr(estimator, "predict_proba") else {}
     try:
         with quiet():
             example = np.zeros((1, estimator.n_features_in_), np.float32)
-            converted = to_onnx(estimator, example, options=options, name=name)
+            converted = to_onnx(estimator, example, name=name)
     except Exception as error:  # its converters fail in as many ways as there are estimators
         raise ModelError(
             f"{name}: skl2onnx cannot convert it ({first_line(error)}); audit a fitted network."
@@ -117,4 +116,7 @@ def load_estimator(path: Path, settings: Settings) -> Model:
     """The converted estimator, called by its own name."""
     from audit.model import load_model
 
-    return replace(load_model(path, settings), path=Path(path.stem), format="scikit-learn")
+    try:
+        return replace(load_model(path, settings), path=Path(path.stem), format="scikit-learn")
+    except ModelError as error:
+        raise ModelError(str(error).replace(str(path), path.stem)) from error

@@ -37,7 +37,7 @@ def test_examples_are_valid_and_have_a_case_for_every_check(name: str) -> None:
     assert sorted(cases) == sorted(check["id"] for check in report["checks"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(odd_reports(), odd_verdicts)
 def test_anything_in_the_report_stays_valid_and_counted(report: dict[str, Any], given_verdict: Verdict) -> None:
     for said in (None, given_verdict):
@@ -51,7 +51,7 @@ def test_anything_in_the_report_stays_valid_and_counted(report: dict[str, Any], 
         assert int(root.attrib["failures"]) == sum(int(suite.attrib["failures"]) for suite in root)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(odd_reports(), odd_verdicts)
 def test_with_a_policy_exactly_its_failed_rules_fail(report: dict[str, Any], given_verdict: Verdict) -> None:
     xml = render_junit(report, given_verdict)
