@@ -7,11 +7,15 @@ from pathlib import Path
 
 from audit.compare.compare import compare_reports
 from audit.compare.ground import Named
+from audit.compare.inside import AtOneLoss, Measured
 from audit.compare.result import Comparison, Matched
+from audit.contributions import Columns, flatness_contributions
+from audit.measure import Audit
 from audit.pipeline import run_audit
 from audit.progress import Progress
 from audit.report import Report
 from audit.settings import Settings
+from audit.suite import Results
 
 EQUAL = 1e-6  # relative difference of two train losses below which nothing needs matching
 
@@ -21,20 +25,34 @@ def compare_models(
 ) -> Comparison:
     """Both audits, a third one of the model with the smaller train loss, softened, and the comparison."""
 
-    def audited(path: Path, train_loss: float | None = None) -> Report:
-        return run_audit(path, data, settings, command, progress, train_loss)
+    def audited(path: Path, train_loss: float | None = None) -> Measured:
+        columns: Columns = {}
+
+        def look(audit: Audit, results: Results) -> None:
+            columns.update(flatness_contributions(audit, results.measurements["flatness"].network))
+
+        report = run_audit(path, data, settings, command, progress, train_loss, look)
+        return Measured(report, columns)
 
     first, second = audited(old), audited(new)
-    losses = first.gap.train_loss, second.gap.train_loss
-    target = max(losses)
-    at_one_loss: tuple[Report, Report, Matched] | None = None
-    if abs(losses[0] - losses[1]) <= EQUAL * target and first.model.task != "regression":
-        at_one_loss = first, second, Matched(target=target, scaled=None, factor=1.0)
-    elif first.model.task != "regression" and target < math.log(max(2, first.model.outputs)):
-        if losses[0] < losses[1]:
-            softened = audited(old, target)
-            at_one_loss = softened, second, Matched(target=target, scaled="old", factor=softened.model.factor)
-        else:
-            softened = audited(new, target)
-            at_one_loss = first, softened, Matched(target=target, scaled="new", factor=softened.model.factor)
-    return compare_reports(Named(str(old), first), Named(str(new), second), command, at_one_loss)
+    target = max(first.report.gap.train_loss, second.report.gap.train_loss)
+    at_one_loss: AtOneLoss | None = None
+    if first.report.model.task == "regression":
+        at_one_loss = AtOneLoss(first, second, None)
+    elif _apart(first.report, second.report) <= EQUAL * target:
+        at_one_loss = AtOneLoss(first, second, Matched(target=target, scaled=None, factor=1.0))
+    elif target < _guessing(first.report):
+        older = first.report.gap.train_loss < target
+        softened = audited(old if older else new, target)
+        matched = Matched(target=target, scaled="old" if older else "new", factor=softened.report.model.factor)
+        at_one_loss = AtOneLoss(softened, second, matched) if older else AtOneLoss(first, softened, matched)
+    return compare_reports(Named(str(old), first.report), Named(str(new), second.report), command, at_one_loss)
+
+
+def _apart(old: Report, new: Report) -> float:
+    return abs(old.gap.train_loss - new.gap.train_loss)
+
+
+def _guessing(report: Report) -> float:
+    """The loss of guessing: no softening leads beyond it."""
+    return math.log(max(2, report.model.outputs))

@@ -18,6 +18,7 @@ from audit.data.base import Data
 from audit.findings import judge
 from audit.finite import check_finite
 from audit.gap import measure_gap
+from audit.measure import Audit
 from audit.model import load_model
 from audit.model.base import Model
 from audit.model.parity import Parity, check_behaviour, check_parity
@@ -27,10 +28,11 @@ from audit.progress import Progress
 from audit.report import Report
 from audit.sanity import find_warnings
 from audit.settings import Settings
-from audit.suite import run_suite
+from audit.suite import Results, run_suite
 from audit.temper import at_train_loss
 
 PARITY_SAMPLES = 64
+Look = Callable[[Audit, Results], None]
 
 
 def run_audit(
@@ -40,10 +42,14 @@ def run_audit(
     command: str,
     progress: Progress,
     train_loss: float | None = None,
+    look: Look | None = None,
 ) -> Report:
-    """The whole audit of a file and a folder; for a comparison, with the scores softened to a mean `train_loss`."""
+    """The whole audit of a file and a folder.
+
+    For a comparison the scores can be softened to a mean `train_loss`, and `look` sees the table and what was measured.
+    """
     load, read = partial(load_model, model_path), partial(read_data, data_path)
-    return audit_of(load, read, settings, command, progress, train_loss)
+    return audit_of(load, read, settings, command, progress, train_loss, look)
 
 
 def audit_of(
@@ -53,6 +59,7 @@ def audit_of(
     command: str,
     progress: Progress,
     train_loss: float | None = None,
+    look: Look | None = None,
 ) -> Report:
     """The whole audit, wherever `load` and `read` have the model and the data from."""
     torch.manual_seed(settings.seed)
@@ -69,6 +76,8 @@ def audit_of(
         if train_loss is not None:
             audit, layers = set_table(at_train_loss(audit, train_loss), data, task, settings)
     results = run_suite(audit, progress)
+    if look is not None:
+        look(audit, results)
     with progress.stage("checks", "Checking the numbers on this model"):
         checks = run_checks(audit, results)
     with progress.stage("gap", "Measuring the gap"):

@@ -9,17 +9,15 @@ from audit import __version__
 from audit.compare.catalogue import OBSERVED, PRIMARY, skipped, verdict
 from audit.compare.differences import Difference, gap_differences
 from audit.compare.ground import Named, check_comparable, ground_notes, short_names, why_void
-from audit.compare.inside import inside_numbers
+from audit.compare.inside import AtOneLoss, inside_numbers
 from audit.compare.pairs import pair
-from audit.compare.result import BETTER, SCHEMA, VOID, WORSE, Comparison, Matched, Number, Side
+from audit.compare.result import BETTER, SCHEMA, VOID, WORSE, Comparison, Number, Side
 from audit.compare.words import family_note, headline, primary_note
 from audit.report import Report
 
 
-def compare_reports(
-    old: Named, new: Named, command: str, at_one_loss: tuple[Report, Report, Matched] | None = None
-) -> Comparison:
-    """`at_one_loss`: both reports measured anew at one train loss, for the numbers that follow it."""
+def compare_reports(old: Named, new: Named, command: str, at_one_loss: AtOneLoss | None = None) -> Comparison:
+    """`at_one_loss`: both sides measured at one train loss, for the numbers that follow it."""
     check_comparable(old, [new])
     names = side_names(old, new)
     void = why_void([Named(names[0], old.report), Named(names[1], new.report)])

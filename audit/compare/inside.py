@@ -6,12 +6,15 @@ falls a hundredfold while the gap doubles. Two such numbers say something about 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from audit.compare.catalogue import INSIDE, Entry, skipped, split_entry, verdict
 from audit.compare.ground import shares_split
-from audit.compare.means import difference_interval
+from audit.compare.means import difference_interval, mean_interval
 from audit.compare.pairs import same_samples
 from audit.compare.result import Matched, Number
 from audit.numbers import number
@@ -20,20 +23,38 @@ from audit.policy.lookup import Found, find
 from audit.report import Report
 
 
+@dataclass(frozen=True)
+class Measured:
+    """One side as it was measured for the comparison: at its own train loss, or softened to a common one."""
+
+    report: Report
+    columns: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)  # addends [n] of a number, by its path
+
+
+@dataclass(frozen=True)
+class AtOneLoss:
+    """Both sides at one train loss."""
+
+    old: Measured
+    new: Measured
+    matched: Matched | None  # None for regression, where nothing needs matching
+
+
 def inside_numbers(
-    old: Report, new: Report, at_one_loss: tuple[Report, Report, Matched] | None
+    old: Report, new: Report, at_one_loss: AtOneLoss | None
 ) -> tuple[list[Number], Matched | None, list[str]]:
     """The numbers, how they were matched, and a sentence about it."""
     if not shares_split(old, new, "train"):
         return [], None, []
     if at_one_loss is not None:
-        first, second, matched = at_one_loss
-        return _compared(first, second, matched), matched, [_matched_words(matched)]
+        matched = at_one_loss.matched
+        words = REGRESSION if matched is None else _matched_words(matched)
+        return _compared(at_one_loss.old, at_one_loss.new, matched), matched, [words]
     losses = old.gap.train_loss, new.gap.train_loss
     if old.model.task == "regression":
-        return _compared(old, new, None), None, [REGRESSION]
+        return _compared(Measured(old), Measured(new), None), None, [REGRESSION]
     if abs(losses[0] - losses[1]) <= MATCHED * max(losses):
-        return _compared(old, new, None), None, [_agree_words(*losses)]
+        return _compared(Measured(old), Measured(new), None), None, [_agree_words(*losses)]
     why = (
         f"not compared: it follows the train loss, and these differ ({number(losses[0])} and {number(losses[1])}); "
         "give the two models and the data to have them compared at one train loss"
@@ -71,15 +92,19 @@ def entries(old: Report, new: Report) -> list[Entry]:
     return [*INSIDE, *(split_entry(name) for name in shared)]
 
 
-def _compared(old: Report, new: Report, matched: Matched | None) -> list[Number]:
-    documents = old.to_dict(), new.to_dict()
+def _compared(old: Measured, new: Measured, matched: Matched | None) -> list[Number]:
+    documents = old.report.to_dict(), new.report.to_dict()
     numbers = []
-    for entry in entries(old, new):
+    for entry in entries(old.report, new.report):
         found = [find(entry.key, document)[0] for document in documents]
         if all(part.missing for part in found):
             continue  # neither report has it: regression has no Fisher block
-        why = _other_settings(old, new) or _missing(found)
-        numbers.append(skipped(entry, why) if why else _number(entry, found, matched, same_samples(old, new, "train")))
+        why = _other_settings(old.report, new.report) or _missing(found)
+        if why is not None:
+            numbers.append(skipped(entry, why))
+            continue
+        addends = new.columns[entry.key] - old.columns[entry.key] if entry.key in old.columns else None
+        numbers.append(replace(_number(entry, found, addends), matched=matched is not None))
     return numbers
 
 
@@ -97,15 +122,18 @@ def _missing(found: Sequence[Found]) -> str | None:
     return next((f"not measured in one of them: {part.missing}" for part in found if part.missing), None)
 
 
-def _number(entry: Entry, found: Sequence[Found], matched: Matched | None, same: bool) -> Number:
+def _number(entry: Entry, found: Sequence[Found], addends: NDArray[np.float64] | None) -> Number:
+    """With the addends of the difference [n] paired on each sample, else from both intervals as if independent."""
     before, after = (float(part.value) for part in found)
-    ci95 = difference_interval(after, before, found[1].interval, found[0].interval)
+    independent = difference_interval(after, before, found[1].interval, found[0].interval)
+    ci95 = independent if addends is None else mean_interval(addends)
     return replace(
         skipped(entry),
         old=before,
         new=after,
         difference=after - before,
         ci95=ci95,
-        verdict=verdict(entry, after - before, ci95, identical=same and before == after),
-        matched=matched is not None,
+        samples=None if addends is None else len(addends),
+        paired=addends is not None,
+        verdict=verdict(entry, after - before, ci95, identical=before == after),
     )

@@ -1,0 +1,55 @@
+"""What each train sample adds to the network's flatness: columns whose means over the samples are the report's numbers.
+
+A report keeps means and their intervals. To compare two models sample by sample, the addends themselves are needed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from audit.blocks.flatness import NetworkFlatness
+from audit.curvature.spectrum import LayerHessian
+from audit.flatness.terms import terms_of
+from audit.layers import DenseLayer
+from audit.measure import Audit
+from audit.record import Record
+
+Columns = dict[str, NDArray[np.float64]]
+SUMS = ("kappa_tau_sum", "rho_sum", "relative_flatness_sum", "trace_sum")
+
+
+def flatness_contributions(audit: Audit, block: NetworkFlatness | None) -> Columns:
+    """By path in report.json [n]; empty where the network has no flatness."""
+    if block is None or block.skipped is not None:
+        return {}
+    layers = [layer for layer in audit.layers if layer.name in block.layers]
+    rows = [torch.stack([_terms(audit, record, layer) for layer in layers]).sum(0) for record in audit.train]
+    sums = torch.cat(rows).cpu().numpy()
+    found = {name: sums[:, place] for place, name in enumerate(SUMS)}
+    quotients = {layer.name: _quotients(audit, layer) for layer in layers}
+    largest = max(quotients.values(), key=lambda column: float(column.mean()))
+    kappas = [_norm2(audit, layer) * quotients[layer.name] for layer in layers]
+    found |= {"kappa_sum": np.sum(kappas, axis=0), "lambda_max": largest}
+    return {f"network.flatness.{name}": column for name, column in found.items()}
+
+
+def _terms(audit: Audit, record: Record, layer: DenseLayer) -> Tensor:
+    """The layer's part in each of SUMS [n, 4]."""
+    bias = audit.network.get_submodule(layer.module).bias if layer.bias else None
+    assert bias is None or isinstance(bias, Tensor)
+    terms = terms_of(record, layer.name, audit.weight(layer), bias, audit.settings.seed)
+    return torch.stack([_norm2(audit, layer) * terms.trace, terms.rows.sum(1), terms.relative, terms.trace], 1)
+
+
+def _quotients(audit: Audit, layer: DenseLayer) -> NDArray[np.float64]:
+    """vᵀ H_i v [n] at the eigenvector v of the layer's largest eigenvalue."""
+    _, vector, _ = audit.spectra.largest(layer)
+    quotients: NDArray[np.float64] = LayerHessian(audit.train, layer).rayleigh_quotients(vector).cpu().numpy()
+    return quotients
+
+
+def _norm2(audit: Audit, layer: DenseLayer) -> float:
+    return float(audit.weight(layer).square().sum())
