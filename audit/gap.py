@@ -9,6 +9,8 @@ Cannot    tell why, nor what happens on data from elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ from audit.blocks.gap import ClassGap, GapReport
 from audit.confusion import count_confusions
 from audit.fields import Interval
 from audit.outcome import Outcome
+from audit.regression import measure_fit
 from audit.resample import interval, resampled_means, wilson
 
 Array = NDArray[np.float64]
@@ -28,7 +31,6 @@ def measure_gap(train: Outcome, test: Outcome, classes: Sequence[str] | None, dr
     """The gap of loss and error, overall and by class."""
     loss = _Difference(train.loss, test.loss, draws, seed)
     wrong = None if train.wrong is None or test.wrong is None else _Difference(train.wrong, test.wrong, draws, seed)
-    regression = wrong is None
     return GapReport(
         train_loss=loss.train,
         train_loss_ci95=loss.train_ci95,
@@ -36,25 +38,47 @@ def measure_gap(train: Outcome, test: Outcome, classes: Sequence[str] | None, dr
         test_loss_ci95=loss.test_ci95,
         loss_gap=loss.gap,
         loss_gap_ci95=loss.gap_ci95,
-        train_error=None if wrong is None else wrong.train,
-        train_error_ci95=None
-        if train.wrong is None or wrong is None
-        else _share_interval(train.wrong, wrong.train_ci95),
-        test_error=None if wrong is None else wrong.test,
-        test_error_ci95=None if test.wrong is None or wrong is None else _share_interval(test.wrong, wrong.test_ci95),
-        error_gap=None if wrong is None else wrong.gap,
-        error_gap_ci95=None if wrong is None else _error_gap_interval(train, test, wrong),
-        train_accuracy=None if wrong is None else 1 - wrong.train,
-        test_accuracy=None if wrong is None else 1 - wrong.test,
-        train_rmse=_rmse(train) if regression else None,
-        test_rmse=_rmse(test) if regression else None,
-        train_r2=r_squared(train) if regression else None,
-        test_r2=r_squared(test) if regression else None,
         bootstrap=draws,
         per_class=[_class_gap(train, test, *named, draws, seed) for named in enumerate(classes or ())],
-        confusion=None if regression or classes is None else count_confusions(test, classes),
-        skipped="error and accuracy do not exist for regression" if regression else None,
+        confusion=None if wrong is None or classes is None else count_confusions(test, classes),
+        skipped="error and accuracy do not exist for regression" if wrong is None else None,
+        **(_fits(train, test, draws, seed) if wrong is None else _errors(train, test, wrong)),
     )
+
+
+def _errors(train: Outcome, test: Outcome, wrong: _Difference) -> dict[str, Any]:
+    """Error and accuracy of a classifier."""
+    assert train.wrong is not None and test.wrong is not None
+    train_ci95 = _share_interval(train.wrong, wrong.train_ci95)
+    test_ci95 = _share_interval(test.wrong, wrong.test_ci95)
+    return {
+        "train_error": wrong.train,
+        "train_error_ci95": train_ci95,
+        "test_error": wrong.test,
+        "test_error_ci95": test_ci95,
+        "error_gap": wrong.gap,
+        "error_gap_ci95": _error_gap_interval(train, test, wrong),
+        "train_accuracy": 1 - wrong.train,
+        "train_accuracy_ci95": _one_minus(train_ci95),
+        "test_accuracy": 1 - wrong.test,
+        "test_accuracy_ci95": _one_minus(test_ci95),
+    }
+
+
+def _fits(train: Outcome, test: Outcome, draws: int, seed: int) -> dict[str, Any]:
+    """RMSE and R² of a regression, and no errors."""
+    found: dict[str, Any] = dict.fromkeys(
+        (
+            *("train_error", "train_error_ci95", "test_error", "test_error_ci95", "error_gap", "error_gap_ci95"),
+            *("train_accuracy", "test_accuracy"),
+        )
+    )
+    fits = {"train": measure_fit(train, draws, seed), "test": measure_fit(test, draws, seed + TEST)}
+    return found | {f"{split}_{name}": value for split, fit in fits.items() for name, value in asdict(fit).items()}
+
+
+def _one_minus(ends: Interval) -> Interval:
+    return None if ends is None else (1 - ends[1], 1 - ends[0])
 
 
 class _Difference:
@@ -90,19 +114,6 @@ def _error_gap_interval(train: Outcome, test: Outcome, wrong: _Difference) -> In
     return float(wrong.gap - below), float(wrong.gap + above)
 
 
-def _rmse(outcome: Outcome) -> float:
-    return float(np.sqrt(np.mean((outcome.scores - outcome.targets) ** 2)))
-
-
-def r_squared(outcome: Outcome) -> float | None:
-    """1 − residual/total sum of squares, averaged over outputs; None where a target never varies."""
-    targets = outcome.targets
-    total = ((targets - targets.mean(0)) ** 2).sum(0)
-    if (total == 0).any():
-        return None
-    return float(np.mean(1 - ((outcome.scores - targets) ** 2).sum(0) / total))
-
-
 def _class_gap(train: Outcome, test: Outcome, index: int, name: str, draws: int, seed: int) -> ClassGap:
     there, here = train.labels == index, test.labels == index
     both = bool(there.any() and here.any())
@@ -113,9 +124,13 @@ def _class_gap(train: Outcome, test: Outcome, index: int, name: str, draws: int,
         train_samples=int(there.sum()),
         test_samples=int(here.sum()),
         train_loss=_mean(train.loss, there),
+        train_loss_ci95=_mean_interval(train.loss[there], draws, seed) if loss is None else loss.train_ci95,
         test_loss=_mean(test.loss, here),
+        test_loss_ci95=_mean_interval(test.loss[here], draws, seed + TEST) if loss is None else loss.test_ci95,
         train_error=_mean(train.wrong, there),
+        train_error_ci95=_class_error_interval(train.wrong, there),
         test_error=_mean(test.wrong, here),
+        test_error_ci95=_class_error_interval(test.wrong, here),
         loss_gap=None if loss is None else loss.gap,
         loss_gap_ci95=None if loss is None else loss.gap_ci95,
         skipped=None if both else f"no {absent} samples of this class",
@@ -124,3 +139,11 @@ def _class_gap(train: Outcome, test: Outcome, index: int, name: str, draws: int,
 
 def _mean(values: Array | None, rows: NDArray[np.bool_]) -> float | None:
     return float(values[rows].mean()) if values is not None and rows.any() else None
+
+
+def _mean_interval(values: Array, draws: int, seed: int) -> Interval:
+    return interval(resampled_means(values[:, None], draws, seed)[:, 0]) if len(values) else None
+
+
+def _class_error_interval(wrong: Array | None, rows: NDArray[np.bool_]) -> Interval:
+    return wilson(float(wrong[rows].mean()), int(rows.sum())) if wrong is not None and rows.any() else None

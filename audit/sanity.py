@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit.blocks.hygiene import Hygiene
-from audit.gap import r_squared
 from audit.measure import Audit
 from audit.outcome import Outcome
+from audit.regression import r_squared
 from audit.suite import Results
 
 STANDARD_ERRORS = 3.0  # how far above chance the train accuracy must be to count as learnt

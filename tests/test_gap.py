@@ -10,6 +10,7 @@ from references import gap as reference
 from audit.gap import measure_gap
 from audit.loss import CrossEntropy
 from audit.outcome import Outcome
+from audit.regression import measure_fit
 from audit.resample import wilson
 
 SAMPLED = 0.05  # of the interval's width: 4,000 draws against 4,000 draws of another generator
@@ -99,3 +100,27 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
         low, high = measure_gap(train, test, None, draws=300, seed=trial).loss_gap_ci95 or (0, 0)
         hits += low <= 0.3 <= high
     assert 180 <= hits <= 199  # 95 % of 200 is 190, with a standard deviation of 3
+
+
+def test_every_mean_of_a_regression_has_its_interval() -> None:
+    """Against python's own loop over resamples, up to the noise of 400 draws."""
+    rng = np.random.default_rng(0)
+    targets = rng.normal(size=(40, 2))
+    outcome = Outcome(targets + rng.normal(size=(40, 2)) * 0.5, targets, np.zeros(40), None)
+    fit = measure_fit(outcome, 2000, 0)
+    rmses, r2s = [], []
+    for _ in range(400):
+        rows = rng.integers(40, size=40)
+        errors, mine = (outcome.scores - targets)[rows] ** 2, targets[rows]
+        rmses.append(np.sqrt(errors.mean()))
+        r2s.append(np.mean(1 - errors.sum(0) / ((mine - mine.mean(0)) ** 2).sum(0)))
+    for found, draws in ((fit.rmse_ci95, rmses), (fit.r2_ci95, r2s)):
+        assert found is not None
+        assert found == pytest.approx(np.percentile(draws, [2.5, 97.5]), abs=0.2 * np.ptp(draws))
+        assert found[0] < np.median(draws) < found[1]
+
+
+def test_a_target_that_never_varies_has_no_r2_and_no_interval() -> None:
+    outcome = Outcome(np.ones((5, 1)), np.zeros((5, 1)), np.zeros(5), None)
+    fit = measure_fit(outcome, 50, 0)
+    assert (fit.r2, fit.r2_ci95, fit.rmse, fit.rmse_ci95) == (None, None, 1.0, (1.0, 1.0))

@@ -24,15 +24,19 @@ class LayerFlatness:
     kappa_tau: float | None = says("‖W‖² trace", default=None)
     kappa_tau_ci95: Interval = None
     rho: float | None = says("largest of rho_neurons", default=None)
-    rho_ci95: Interval = says("mean ± 1.96 standard errors of that neuron, chosen beforehand", default=None)
+    rho_ci95: Interval = says("bootstrap over samples, with that neuron held fixed", default=None)
     rho_sigma: float | None = says("sum of rho_neurons", default=None)
     rho_sigma_ci95: Interval = None
     rho_neurons: list[float] = says("row reading: neuron j's incoming weights w_jᵀ H_jj w_j", default_factory=list)
+    rho_neurons_std: list[float] = says("standard errors of rho_neurons, over samples", default_factory=list)
     rho_columns: float | None = says("largest of rho_column_neurons", default=None)
-    rho_columns_ci95: Interval = says("mean ± 1.96 standard errors of that neuron, chosen beforehand", default=None)
+    rho_columns_ci95: Interval = says("bootstrap over samples, with that neuron held fixed", default=None)
     rho_columns_sigma: float | None = says("sum of rho_column_neurons", default=None)
     rho_columns_sigma_ci95: Interval = None
     rho_column_neurons: list[float] = says("column reading: input i's outgoing weights", default_factory=list)
+    rho_column_neurons_std: list[float] = says(
+        "standard errors of rho_column_neurons, over samples", default_factory=list
+    )
     relative_flatness: float | None = says("Σ over pairs of neurons of ⟨w_s, w_s'⟩ Tr H_ss' (2021)", default=None)
     relative_flatness_ci95: Interval = None
     hessian: str | None = says(
@@ -49,21 +53,29 @@ class NetworkFlatness:
     """Maxima and sums over the measured dense layers."""
 
     kappa_max: float | None = says("largest kappa of a layer", default=None)
+    kappa_max_ci95: Interval = says("largest within each draw; each layer's eigenvector held fixed", default=None)
     kappa_sum: float | None = None
+    kappa_sum_ci95: Interval = None
     kappa_tau_max: float | None = None
+    kappa_tau_max_ci95: Interval = None
     kappa_tau_sum: float | None = None
     kappa_tau_sum_ci95: Interval = None
     rho_max: float | None = says("largest rho of a neuron, row reading", default=None)
+    rho_max_ci95: Interval = says("largest within each draw; each layer's neuron held fixed", default=None)
     rho_sum: float | None = says("sum over layers of rho_sigma, row reading", default=None)
     rho_sum_ci95: Interval = None
     rho_columns_max: float | None = None
+    rho_columns_max_ci95: Interval = None
     rho_columns_sum: float | None = None
     rho_columns_sum_ci95: Interval = None
     relative_flatness_sum: float | None = None
     relative_flatness_sum_ci95: Interval = None
     lambda_max: float | None = says("largest lambda_max of a layer: for comparison, not invariant", default=None)
+    lambda_max_ci95: Interval = None
     lambda_max_sum: float | None = None
+    lambda_max_sum_ci95: Interval = None
     trace_max: float | None = None
+    trace_max_ci95: Interval = None
     trace_sum: float | None = says("sum of the layers' traces: for comparison, not invariant", default=None)
     trace_sum_ci95: Interval = None
     layers: list[str] = says("the layers that these numbers are over", default_factory=list)

@@ -20,6 +20,10 @@ class ClassGap:
     test_loss: float | None
     loss_gap: float | None
     loss_gap_ci95: Interval
+    train_error_ci95: Interval = says("a Wilson interval", default=None)
+    test_error_ci95: Interval = says("a Wilson interval", default=None)
+    train_loss_ci95: Interval = None
+    test_loss_ci95: Interval = None
     skipped: str | None = says("why this class has no gap", default=None)
 
 
@@ -59,10 +63,16 @@ class GapReport:
     error_gap_ci95: Interval
     train_accuracy: float | None
     test_accuracy: float | None
+    train_accuracy_ci95: Interval = says("one minus train_error_ci95", default=None)
+    test_accuracy_ci95: Interval = says("one minus test_error_ci95", default=None)
     train_rmse: float | None = says("root mean squared error over samples and outputs; regression only", default=None)
     test_rmse: float | None = None
+    train_rmse_ci95: Interval = None
+    test_rmse_ci95: Interval = None
     train_r2: float | None = says("share of variance explained, averaged over outputs; regression only", default=None)
     test_r2: float | None = None
+    train_r2_ci95: Interval = None
+    test_r2_ci95: Interval = None
     bootstrap: int = says("draws behind each interval", default=0)
     per_class: list[ClassGap] = field(default_factory=list)
     confusion: Confusion | None = says("null for regression", default=None)

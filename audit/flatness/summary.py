@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -15,7 +16,6 @@ from audit.flatness.terms import Terms
 from audit.resample import interval
 
 Array = NDArray[np.float64]
-NORMAL_95 = 1.959963984540054
 
 
 class Sums:
@@ -58,13 +58,14 @@ class Moments:
         """Of every neuron."""
         return self._sum / self._n
 
-    def largest(self) -> tuple[float, Interval]:
-        """The largest mean and, of that neuron, mean ± 1.96 standard errors."""
-        mean = self.mean()
-        j = int(mean.argmax())
-        variance = max(0.0, float(self._squares[j] / self._n - mean[j] ** 2))
-        half = NORMAL_95 * (variance / self._n) ** 0.5
-        return float(mean[j]), (float(mean[j] - half), float(mean[j] + half))
+    def standard_error(self) -> Array:
+        """Of every neuron's mean."""
+        variance: Array = np.maximum(0.0, self._squares / self._n - self.mean() ** 2)
+        return np.sqrt(variance / self._n)
+
+    def largest(self) -> int:
+        """The neuron with the largest mean."""
+        return int(self.mean().argmax())
 
 
 @dataclass(frozen=True)
@@ -73,19 +74,34 @@ class Top:
 
     value: float
     residual: float
-    quotients: Array  # [n]  vᵀ H_i v
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Resampled means over the train samples, of one layer or of several side by side."""
+
+    trace: Array  # [draws, …]
+    relative: Array
+    rho_sigma: Array
+    columns_sigma: Array
+    lambda_max: Array  # vᵀ H v, v the eigenvector
+    rho: Array  # of the layer's largest neuron
+    rho_columns: Array
+
+    def of(self, places: int | Sequence[int]) -> Draws:
+        """Those of one layer, or of some."""
+        return Draws(*(getattr(self, field.name)[:, places] for field in fields(self)))
 
 
 def _scaled(factor: float, ends: Interval) -> Interval:
     return None if ends is None else (factor * ends[0], factor * ends[1])
 
 
-def layer_block(norm2: float, sums: Sums, top: Top, shares: Array, lambdas: Array) -> LayerFlatness:
-    """A layer's numbers; shares [draws, 4] and lambdas [draws] are resampled means."""
+def layer_block(norm2: float, sums: Sums, top: Top, draws: Draws) -> LayerFlatness:
+    """A layer's numbers, with the intervals that its draws give."""
     trace, relative, rho_sigma, columns_sigma = (float(value) for value in sums.by_sample().mean(0))
-    trace_ci95, relative_ci95, rho_sigma_ci95, columns_sigma_ci95 = (interval(column) for column in shares.T)
-    lambda_ci95 = interval(lambdas)
-    (rho, rho_ci95), (rho_columns, rho_columns_ci95) = sums.rows.largest(), sums.columns.largest()
+    trace_ci95, lambda_ci95 = interval(draws.trace), interval(draws.lambda_max)
+    rows, columns = sums.rows.mean(), sums.columns.mean()
     return LayerFlatness(
         weight_norm_squared=norm2,
         lambda_max=top.value,
@@ -97,18 +113,20 @@ def layer_block(norm2: float, sums: Sums, top: Top, shares: Array, lambdas: Arra
         kappa_ci95=_scaled(norm2, lambda_ci95),
         kappa_tau=norm2 * trace,
         kappa_tau_ci95=_scaled(norm2, trace_ci95),
-        rho=rho,
-        rho_ci95=rho_ci95,
+        rho=float(rows.max()),
+        rho_ci95=interval(draws.rho),
         rho_sigma=rho_sigma,
-        rho_sigma_ci95=rho_sigma_ci95,
-        rho_neurons=sums.rows.mean().tolist(),
-        rho_columns=rho_columns,
-        rho_columns_ci95=rho_columns_ci95,
+        rho_sigma_ci95=interval(draws.rho_sigma),
+        rho_neurons=rows.tolist(),
+        rho_neurons_std=sums.rows.standard_error().tolist(),
+        rho_columns=float(columns.max()),
+        rho_columns_ci95=interval(draws.rho_columns),
         rho_columns_sigma=columns_sigma,
-        rho_columns_sigma_ci95=columns_sigma_ci95,
-        rho_column_neurons=sums.columns.mean().tolist(),
+        rho_columns_sigma_ci95=interval(draws.columns_sigma),
+        rho_column_neurons=columns.tolist(),
+        rho_column_neurons_std=sums.columns.standard_error().tolist(),
         relative_flatness=relative,
-        relative_flatness_ci95=relative_ci95,
+        relative_flatness_ci95=interval(draws.relative),
         hessian=sums.hessian,
         notes=_notes(norm2, trace, top, sums.hessian),
     )
@@ -131,32 +149,45 @@ def _notes(norm2: float, trace: float, top: Top, hessian: str) -> list[str]:
     return [note for note, holds in notes.items() if holds]
 
 
-def network_block(blocks: dict[str, LayerFlatness], shares: Array) -> NetworkFlatness:
-    """Maxima and sums over layers; shares [draws, layers, 4]."""
+def network_block(blocks: dict[str, LayerFlatness], draws: Draws) -> NetworkFlatness:
+    """Maxima and sums over layers; an interval's maximum is taken anew in every draw."""
 
     def every(name: str) -> list[float]:
         return [getattr(block, name) for block in blocks.values()]
 
     norms = np.array(every("weight_norm_squared"))
-    trace, relative, rows, columns = np.moveaxis(shares, 2, 0)  # each [draws, layers]
+    kappa, kappa_tau = draws.lambda_max * norms, draws.trace * norms  # [draws, layers]
     return NetworkFlatness(
         kappa_max=max(every("kappa")),
+        kappa_max_ci95=_of_largest(kappa),
         kappa_sum=sum(every("kappa")),
+        kappa_sum_ci95=interval(kappa.sum(1)),
         kappa_tau_max=max(every("kappa_tau")),
+        kappa_tau_max_ci95=_of_largest(kappa_tau),
         kappa_tau_sum=sum(every("kappa_tau")),
-        kappa_tau_sum_ci95=interval(trace @ norms),
+        kappa_tau_sum_ci95=interval(kappa_tau.sum(1)),
         rho_max=max(every("rho")),
+        rho_max_ci95=_of_largest(draws.rho),
         rho_sum=sum(every("rho_sigma")),
-        rho_sum_ci95=interval(rows.sum(1)),
+        rho_sum_ci95=interval(draws.rho_sigma.sum(1)),
         rho_columns_max=max(every("rho_columns")),
+        rho_columns_max_ci95=_of_largest(draws.rho_columns),
         rho_columns_sum=sum(every("rho_columns_sigma")),
-        rho_columns_sum_ci95=interval(columns.sum(1)),
+        rho_columns_sum_ci95=interval(draws.columns_sigma.sum(1)),
         relative_flatness_sum=sum(every("relative_flatness")),
-        relative_flatness_sum_ci95=interval(relative.sum(1)),
+        relative_flatness_sum_ci95=interval(draws.relative.sum(1)),
         lambda_max=max(every("lambda_max")),
+        lambda_max_ci95=_of_largest(draws.lambda_max),
         lambda_max_sum=sum(every("lambda_max")),
+        lambda_max_sum_ci95=interval(draws.lambda_max.sum(1)),
         trace_max=max(every("trace")),
+        trace_max_ci95=_of_largest(draws.trace),
         trace_sum=sum(every("trace")),
-        trace_sum_ci95=interval(trace.sum(1)),
+        trace_sum_ci95=interval(draws.trace.sum(1)),
         layers=list(blocks),
     )
+
+
+def _of_largest(draws: Array) -> Interval:
+    """Interval of the largest layer; [draws, layers]."""
+    return interval(draws.max(1)) if len(draws) else None

@@ -15,14 +15,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.blocks.flatness import LayerFlatness, NetworkFlatness
 from audit.card import Card
 from audit.cards.flatness import CARDS
-from audit.curvature.spectrum import LayerHessian
-from audit.flatness.summary import Sums, Top, layer_block, network_block
+from audit.flatness.quotients import Directions, quotients
+from audit.flatness.summary import Draws, Sums, Top, layer_block, network_block
 from audit.flatness.terms import is_probed, terms_of
 from audit.layers import DenseLayer, dense_only
 from audit.measure import Audit, Fold, Measurement
@@ -73,20 +72,31 @@ class _Fold:
         }
         if not self._layers:
             return Measurement(blocks, NetworkFlatness(skipped=NO_LAYER))
-        tops = [_top(audit, layer) for layer in self._layers]
-        sums = [self._sums[layer.name] for layer in self._layers]
-        quotients = [top.quotients[:, None] for top in tops]
-        columns = np.concatenate([part.by_sample() for part in sums] + quotients, 1)
-        draws = resampled_means(columns, audit.settings.bootstrap, audit.settings.seed)
-        shares, lambdas = draws[:, : -len(tops)].reshape(len(draws), len(tops), -1), draws[:, -len(tops) :]
-        for number, (layer, own, top) in enumerate(zip(self._layers, sums, tops, strict=True)):
-            norm2 = _norm2(audit, layer)
-            blocks[layer.name] = layer_block(norm2, own, top, shares[:, number], lambdas[:, number])
-        network = replace(self._network(blocks, shares), bootstrap=audit.settings.bootstrap)
+        norms = {layer.name: _norm2(audit, layer) for layer in self._layers}
+        tops, draws = self._tops_and_draws()
+        for place, layer in enumerate(self._layers):
+            name = layer.name
+            blocks[name] = layer_block(norms[name], self._sums[name], tops[name], draws.of(place))
+        network = replace(self._network(blocks, draws), bootstrap=audit.settings.bootstrap)
         return Measurement({layer.name: blocks[layer.name] for layer in audit.layers}, network)
 
-    def _network(self, blocks: dict[str, LayerFlatness], shares: NDArray[np.float64]) -> NetworkFlatness:
-        """Maxima and sums over the dense layers that could be measured; shares [draws, layers, 4]."""
+    def _tops_and_draws(self) -> tuple[dict[str, Top], Draws]:
+        """The largest eigenvalues, and everything resampled, all layers in the same draws."""
+        spectra, train, settings = self._audit.spectra, self._audit.train, self._audit.settings
+        largest = {layer.name: spectra.largest(layer) for layer in self._layers}
+        directions = {
+            name: Directions(vector, self._weights[name], sums.rows.largest(), sums.columns.largest())
+            for name, sums in self._sums.items()
+            for _, vector, _ in [largest[name]]
+        }
+        shares = quotients(train, directions)
+        columns = [np.concatenate([self._sums[name].by_sample(), shares[name]], 1) for name in self._sums]
+        drawn = resampled_means(np.concatenate(columns, 1), settings.bootstrap, settings.seed)
+        by_column = np.moveaxis(drawn.reshape(len(drawn), len(columns), -1), 2, 0)  # [7, draws, layers]
+        return {name: Top(value, residual) for name, (value, _, residual) in largest.items()}, Draws(*by_column)
+
+    def _network(self, blocks: dict[str, LayerFlatness], draws: Draws) -> NetworkFlatness:
+        """Maxima and sums over the dense layers that could be measured."""
         summed = [layer for layer in dense_only(self._audit.layers) if layer in self._layers]
         if not summed:
             return NetworkFlatness(skipped=NO_LAYER)
@@ -94,14 +104,7 @@ class _Fold:
         outside = dict.fromkeys((layer.name for layer in self._layers if layer not in summed), CONVOLUTION)
         notes = [f"{name} is not among them: {why}" for name, why in {**self._skipped, **outside}.items()]
         measured = {layer.name: blocks[layer.name] for layer in summed}
-        return replace(network_block(measured, shares[:, places]), notes=notes)
-
-
-def _top(audit: Audit, layer: DenseLayer) -> Top:
-    """λ_max and, at its eigenvector, each sample's share of it."""
-    value, vector, residual = audit.spectra.largest(layer)
-    quotients = LayerHessian(audit.train, layer).rayleigh_quotients(vector).cpu().numpy()
-    return Top(value, residual, quotients)
+        return replace(network_block(measured, draws.of(places)), notes=notes)
 
 
 def _why_not(audit: Audit, layer: DenseLayer) -> str | None:
