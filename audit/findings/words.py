@@ -39,8 +39,8 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
 def sentence(words: str) -> str:
     """A reason from elsewhere in the report as a sentence: a capital letter, a full stop."""
-    words = " ".join(words.split())
-    return f"{words[:1].upper()}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}" if words else words
+    words = " ".join(words.split()) or "no reason is given"
+    return f"{words[:1].upper()}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}"
 
 
 def label(report: Report) -> str:

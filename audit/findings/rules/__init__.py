@@ -53,7 +53,7 @@ RULES: tuple[Rule, ...] = (
     # what the theory can say here
     minimum.RULE,
     dead_units.RULE,
+    sensitive.RULE,
     volume.RULE,
     pac_bayes.RULE,
-    sensitive.RULE,
 )
