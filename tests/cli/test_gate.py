@@ -1,0 +1,164 @@
+"""The gate as a user meets it: rules in, lines and an exit code out."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+from forks import Forks, forking
+from render.reports import EXAMPLE, classification
+from test_cli import BLOCKED, FLAGS, ROOT, command, done, run
+from twins import data_of, example_of, trained, write_onnx
+
+from audit.policy.read import DEFAULT
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with forking() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with model.onnx, data/, and what the gate printed and wrote about them."""
+    path = tmp_path_factory.mktemp("release")
+    data_of("relu").save(path / "data")
+    write_onnx(trained("relu"), example_of("relu"), path / "model.onnx", opset=13)
+    asked = ["check", "model.onnx", "data", "-o", "out", "-f", "json,junit", *FLAGS]
+    (path / "printed").write_text(done(*asked, cwd=path))
+    return path
+
+
+def test_a_model_is_audited_judged_and_the_files_asked_for_are_written(release: Path, forks: Forks) -> None:
+    *rules, last = (release / "printed").read_text().splitlines()
+    assert last == f"passed: {len(rules)} rules of the default policy"
+    assert {line.split("  ")[0].strip() for line in rules} == {"passed", "not measurable"}
+    assert sorted(path.name for path in (release / "out").iterdir()) == ["report.json", "report.junit.xml"]
+    printed = forks.done("check", "out/report.json", "--baseline", "out/report.json", cwd=release).splitlines()
+    assert printed[-1] == last and printed[-2].split() == rules[-1].split()
+
+
+def test_a_report_is_judged_without_torch_and_told_as_json(forks: Forks, tmp_path: Path) -> None:
+    asked = ["check", EXAMPLE, "--baseline", EXAMPLE, "--strict", "--json"]
+    told = json.loads(forks.done(*asked, cwd=tmp_path, before=BLOCKED))
+    assert (told["schema"], told["passed"], told["strict"]) == ("gen-audit-verdict/1", True, True)
+    assert told["policy"] == "the default policy" and told["baseline"] == "samples/healthy.onnx"
+    ids = [result["id"] for result in told["results"]]
+    assert ids[:2] == ["gap.test_error.max_regression", "gap.test_loss.max_regression"] and len(set(ids)) == len(ids)
+    number = {"type": ["number", "null"]}
+    result = {"properties": {"value": {}, "interval": {"type": ["array", "null"], "items": number}}}
+    jsonschema.validate(told["results"], {"type": "array", "items": result})
+
+
+@pytest.mark.slow
+def test_a_leaked_test_split_fails(release: Path, tmp_path: Path) -> None:
+    train, test = (dict(np.load(release / "data" / f"{split}.npz")) for split in ("train", "test"))
+    for key in ("x", "y"):
+        test[key][:40] = train[key][:40]
+    (tmp_path / "data").mkdir()
+    np.savez(tmp_path / "data" / "train.npz", **train)
+    np.savez(tmp_path / "data" / "test.npz", **test)
+    finished = run("check", release / "model.onnx", "data", "-q", *FLAGS, cwd=tmp_path)
+    assert finished.returncode == 1
+    first, last = finished.stdout.splitlines()
+    assert first.startswith("failed  hygiene.leaked.void.is  is true, not false: ")
+    assert last.endswith(": hygiene.leaked.void.is") and last.startswith("failed: 1 of ")
+
+
+def test_a_warning_passes_unless_strict(forks: Forks, tmp_path: Path) -> None:
+    (tmp_path / "rules.toml").write_text("[policy.gap.error_gap]\nmax = 0.07\n")
+    asked = ["check", EXAMPLE, "--policy", "rules.toml"]
+    assert forks.run(*asked, cwd=tmp_path).returncode == 0
+    strict = forks.run(*asked, "--strict", cwd=tmp_path)
+    assert strict.returncode == 1
+    assert strict.stdout.splitlines()[0].startswith("inconclusive (fails)  gap.error_gap.max  0.072 (95 % interval")
+
+
+def test_what_cannot_be_judged_is_said(forks: Forks, tmp_path: Path) -> None:
+    model = forks.run("check", "model.onnx", cwd=tmp_path)
+    assert model.stderr == (
+        "gen-audit: model.onnx: is no report.json; name the data folder, too: gen-audit check model.onnx DATA.\n"
+    )
+    flag = forks.run("check", EXAMPLE, "--subset-size", "3", cwd=tmp_path)
+    assert flag.stderr.startswith("gen-audit: --subset-size: the report is finished; give a model and data")
+    assert (model.returncode, flag.returncode) == (2, 2)
+
+
+def test_init_writes_the_default_once(forks: Forks, tmp_path: Path) -> None:
+    assert forks.done("init", cwd=tmp_path) == "gen-audit.toml\n"
+    written = tmp_path / "gen-audit.toml"
+    assert written.read_bytes() == DEFAULT.read_bytes()
+    written.write_text("seed = 7\n")
+    again = forks.run("init", ".", cwd=tmp_path)
+    assert (again.returncode, again.stderr) == (
+        2,
+        "gen-audit: gen-audit.toml: is there already; --force replaces it.\n",
+    )
+    assert json.loads(forks.done("init", "--force", "--json", cwd=tmp_path)) == {"file": "gen-audit.toml"}
+    assert written.read_bytes() == DEFAULT.read_bytes()
+
+
+def test_config_says_what_is_in_force_and_from_where(forks: Forks, tmp_path: Path) -> None:
+    (tmp_path / "gen-audit.toml").write_text("seed = 7\n[policy.gap.test_error]\nmax = 0.1\n")
+    (tmp_path / "pyproject.toml").write_text("[tool.gen-audit]\nbootstrap = 500\n")
+    printed = [line.split() for line in forks.done("config", cwd=tmp_path).splitlines()]
+    assert ["seed", "7", "gen-audit.toml"] in printed and ["bootstrap", "500", "pyproject.toml"] in printed
+    assert ["task", '"auto"', "default"] in printed and ["policy", "1", "rule", "gen-audit.toml"] in printed
+    told = json.loads(forks.done("config", "--json", cwd=tmp_path))
+    assert told["settings"]["seed"] == {"value": 7, "from": "gen-audit.toml"}
+    assert told["policy"]["from"] == "gen-audit.toml"
+    assert told["policy"]["rules"][0]["path"] == "gap.test_error"
+
+
+@pytest.mark.slow
+def test_an_audit_is_reproduced(release: Path) -> None:
+    printed = done("verify", "out/report.json", "model.onnx", "data", cwd=release).splitlines()
+    assert printed[0] == "model and data: the files of the report" and printed[-1] == "reproduced"
+    compared, same = (int(word.replace(",", "")) for word in printed[1].split() if word[0].isdigit())
+    assert compared == same > 1000
+
+
+@pytest.mark.slow
+def test_the_one_number_that_was_changed_is_found(release: Path) -> None:
+    report = json.loads((release / "out" / "report.json").read_text())
+    report["gap"]["test_error"] += 0.01
+    (release / "forged.json").write_text(json.dumps(report))
+    forged = run("verify", "forged.json", "model.onnx", "data", "--json", cwd=release)
+    told = json.loads(forged.stdout)
+    assert (forged.returncode, told["reproduced"]) == (1, False)
+    assert [one["path"] for one in told["differences"]] == ["gap.test_error"]
+    assert told["identical"] == told["compared"] - 1 > 1000
+
+
+def test_a_strangers_report_cannot_make_verify_run_code(forks: Forks, tmp_path: Path) -> None:
+    report = classification()
+    report["settings"] |= {"trust_pickle": True}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    refused = forks.run("verify", "report.json", "model.pt", "data", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "gen-audit: report.json: was made with --trust-pickle True, which runs code; "
+        "give --trust-pickle yourself if you trust it.\n"
+    )
+
+
+def test_bash_completes_commands_and_flags(tmp_path: Path) -> None:
+    program = tmp_path / "gen-audit"
+    program.write_text(f"#!{command()[0]}\nimport sys; sys.argv[0] = 'gen-audit'\nfrom audit.cli import main\nmain()\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    script = (
+        'eval "$(gen-audit --show-completion bash)"\n'
+        "try() { COMP_WORDS=(gen-audit $@); COMP_CWORD=$#; _gen_audit_completion gen-audit; echo ${COMPREPLY[@]}; }\n"
+        "try che\ntry check --base\n"
+    )
+    shell = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    assert (shell.stdout.split(), shell.stderr) == (["check", "--baseline"], "")
