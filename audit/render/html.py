@@ -9,6 +9,9 @@ from typing import Any
 from audit.render.templates import draw
 
 FOR_MACHINES = re.compile(r"</?data\b[^>]*>|<wbr>")  # nothing a reader sees; text is escaped and holds no tags
+POWER = "10[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]"
+WITHIN_NUMBER = re.compile(rf"(?<=\d) (?=%|× {POWER})|(?<=×) (?={POWER})")  # spaces at which no line may end
+BEFORE_INLINE = re.compile(r" (?=<(?:a|b|code|em|span|strong)\b)")
 
 
 def render_html(
@@ -24,4 +27,13 @@ def render_html(
     the values of a comparison with a baseline, for the section about it.
     """
     page = draw("report.html.j2", templates, report=report, paper=paper, comparison=comparison)
-    return FOR_MACHINES.sub("", page) if paper else page
+    page = WITHIN_NUMBER.sub("\u00a0", page)
+    return for_paper(page) if paper else page
+
+
+def for_paper(page: str) -> str:
+    """Without the tags for machines, and with a break after every space before a tag.
+
+    WeasyPrint 70 breaks a line behind its first word where all of it but that space would fit.
+    """
+    return BEFORE_INLINE.sub(" \u200b", FOR_MACHINES.sub("", page))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from audit.render.numbers import interval, number, share
+from audit.render.summary import further
 
 SECTIONS = {
     "gap": "The observed gap",
@@ -14,6 +15,17 @@ SECTIONS = {
     "fisher": "Fisher information",
     "sensitivity": "Sensitivity and volume",
     "hygiene": "Data hygiene",
+}
+CONTENTS = {
+    **SECTIONS,
+    "reference": "Beside past audits",
+    "checks": "Self-checks and assumptions",
+    "layers": "Applicability ledger",
+    "comparison": "Comparison with the baseline",
+    "evidence": "What this report can and cannot serve for",
+    "cards": "Definition cards",
+    "again": "How to get these numbers again",
+    "sign-off": "Sign-off",
 }
 STATUS = {"passed": "Passed", "failed": "Failed", "skipped": "Not possible here"}
 HELD = {"passed": "Holds", "failed": "Does not hold", "skipped": "Cannot be judged"}
@@ -31,6 +43,13 @@ CHAIN = (
     ("C", "after averaging over samples"),
     ("D", "after counting all parameters: the bound"),
 )
+
+
+def contents(report: dict[str, Any], comparison: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Id and heading of every section that is drawn."""
+    more = {"further": "Further findings"} if further(report) else {}
+    absent = {"comparison": not comparison, "reference": not report.get("reference")}
+    return [(key, name) for key, name in (more | CONTENTS).items() if not absent.get(key)]
 
 
 def failed(report: dict[str, Any], section: str) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from audit.cards import ALL_CARDS
 from audit.render.numbers import interval, number
 
 FIRST_PAGE = 6  # findings; the others follow behind the contents
-EVIDENCE = 4  # numbers shown with a finding; the JSON has all
+EVIDENCE = 3  # numbers shown with a finding; the JSON has all
 LEVELS = {"concern": "Concern", "watch": "Watch", "note": "Note", "good": "Good"}
 MEANINGS = {
     "concern": "speaks against relying on the model or on these numbers",
@@ -45,6 +45,11 @@ def leading(report: dict[str, Any]) -> list[dict[str, Any]]:
     return [finding for finding in found if finding.get("first_page")] or found[:FIRST_PAGE]
 
 
+def headline(report: dict[str, Any]) -> dict[str, Any] | None:
+    """The finding about the gap itself, with which the first page answers its question."""
+    return next((finding for finding in leading(report) if finding["id"] == "gap"), None)
+
+
 def further(report: dict[str, Any]) -> list[dict[str, Any]]:
     """The findings that the first page has no room for."""
     shown = leading(report)
@@ -70,15 +75,15 @@ def _words(report: dict[str, Any], path: str) -> str:
     key = re.sub(r"^(layers\[\d+\]|network)\.|\[\d+\]", "", path)
     title = next((card.title for card in ALL_CARDS if card.id == key.removesuffix("_ci95")), None)
     words = title[0].lower() + title[1:] if title and title[1:2].islower() else title
-    words = words or " ".join(key.removesuffix("_ci95").split(".")[-2:] if key.count(".") > 1 else key.split(".")[-1:])
+    words = words or " ".join(key.removesuffix("_ci95").split(".")[-2 if key.count(".") > 1 else -1 :])
     return f"{words.replace('_', ' ')}{where}{', 95 % interval' if key.endswith('_ci95') else ''}"
 
 
 def _value(value: Any) -> str:
     """A cited value in a few characters; nothing for what is no single number or interval.
 
-    >>> _value(0.38921), _value([0.2708, 0.5231]), _value(True), _value("input"), _value([1, 2, 3]), _value({})
-    ('0.389', '0.271 to 0.523', 'yes', 'input', '', '')
+    >>> _value(0.38921), _value([0.2708, 0.5231]), _value(True), _value("passed"), _value([1, 2, 3]), _value({})
+    ('0.389', '0.271 to 0.523', 'yes', '', '', '')
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -86,4 +91,4 @@ def _value(value: Any) -> str:
         return number(value)
     if isinstance(value, list) and len(value) == 2 and all(isinstance(end, float) for end in value):
         return interval(value)
-    return value if isinstance(value, str) and len(value) <= 40 else ""
+    return ""

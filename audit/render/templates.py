@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from audit.cards import ALL_CARDS
 from audit.errors import UsageError
-from audit.render import gallery, hygiene, numbers, scale, sections, summary, words
+from audit.render import gallery, hygiene, numbers, scale, sections, shortened, summary, words
 
 PACKAGED = Path(__file__).parents[1] / "templates"  # in an installed wheel
 CHECKOUT = Path(__file__).parents[2] / "templates"  # in a checkout, also when installed as editable
@@ -47,7 +47,7 @@ def environment(html: bool, own: Path | None = None) -> Environment:
     env.globals.update(words=words, hygiene=hygiene, sections=sections, gallery=gallery, summary=summary)
     env.globals.update({function.__name__: function for function in (words.title, words.gap_sentences)})
     env.globals.update({function.__name__: function for function in (scale.axis, scale.thinned, scale.running)})
-    env.globals.update(gutter=scale.gutter, cards=ALL_CARDS)
+    env.globals.update(gutter=scale.gutter, cards=ALL_CARDS, shortened=shortened)
     return env
 
 
@@ -128,5 +128,5 @@ def cell(value: Any) -> str:
 FILTERS: tuple[Callable[..., Any], ...] = (
     *(numbers.number, numbers.percent, numbers.share, numbers.points, numbers.shown, numbers.interval, numbers.seconds),
     *(words.used, words.layer_remarks),
-    *(data, breakable, marked, short),
+    *(data, breakable, marked, short, scale.tint),
 )

@@ -30,6 +30,7 @@ LAYOUTS = {
     "cifar": "CIFAR-10 binary batches",
     "safetensors": "safetensors tensors",
     "pt": "PyTorch tensors",
+    "memory": "handed over by a program",
 }
 
 
@@ -62,6 +63,17 @@ def verdict(bounds: Sequence[float] | None) -> str:
     if bounds[1] < 0:
         return "better on test than on train, which strong regularisation or an easier test split can cause"
     return "the interval includes zero, so these samples cannot tell a gap from none"
+
+
+def picture_sentence(bounds: Sequence[float] | None) -> str:
+    """What to see in the picture of the gap."""
+    if bounds is None:
+        return "There is no interval of the gap."
+    if bounds[0] > 0:
+        return "The line of the gap lies right of zero: worse on test than chance explains."
+    if bounds[1] < 0:
+        return "The line of the gap lies left of zero: better on test than on train."
+    return "The line of the gap crosses zero: there may be no gap."
 
 
 def gap_sentences(report: dict[str, Any]) -> list[str]:

@@ -64,6 +64,7 @@ def test_pdf_has_pages_bookmarks_and_metadata():
     titles = [label for label, *_ in sections]
     assert titles == [
         "Does it hold up on data it has not seen?",
+        "What could not be judged, and why",
         "Contents",
         "The observed gap",
         "Where the gap comes from",
@@ -72,11 +73,11 @@ def test_pdf_has_pages_bookmarks_and_metadata():
         "Sensitivity and volume",
         "Data hygiene",
         "Self-checks and assumptions",
-        "Layers: what was measured, and what was not",
-        "What was audited",
-        "What this report cannot tell",
-        "How to get these numbers again",
+        "Applicability ledger: what was measured, and what was not",
+        "What this report can and cannot serve for",
         "Definition cards",
+        "How to get these numbers again",
+        "Sign-off",
     ]
     assert document.metadata.title == "healthy.onnx on mnist – gen-audit"
     assert document.metadata.created == "2026-11-16T10:00:00Z"

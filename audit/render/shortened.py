@@ -1,0 +1,49 @@
+"""Definition cards for paper: grouped, with every work named once and numbered."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from audit.card import Card
+from audit.cards import ALL_CARDS
+from audit.render.sections import SECTIONS
+
+GROUPS = {**SECTIONS, "findings": "Findings"}
+WORK = re.compile(r"^(?P<work>.{30,}?\(\d{4}\))(?:, (?P<place>.*))?$")
+
+Group = tuple[str, list[tuple[int, str]], list[tuple[Card, str]]]  # heading, numbered works, cards with their sources
+
+
+def group_of(card: Card) -> str:
+    """Which part of the report a card belongs to."""
+    return card.id.split(".")[0]
+
+
+def short_cards(report: dict[str, Any], cards: Sequence[Card] = ALL_CARDS) -> Iterator[Group]:
+    """The cards of each group; works that several cards cite stand once above them. Findings: those that spoke."""
+    spoken = {f"findings.{finding['id']}" for finding in report["findings"]}
+    cards = [card for card in cards if group_of(card) != "findings" or card.id in spoken]
+    cited = Counter(work for card in cards if (work := _work(card)))
+    numbers = {work: place for place, work in enumerate((work for work in cited if cited[work] > 1), start=1)}
+    for key, name in GROUPS.items():
+        own = [card for card in cards if group_of(card) == key]
+        works = dict.fromkeys(work for card in own if (work := _work(card)) in numbers)
+        if own:
+            yield name, [(numbers[work], work) for work in works], [(card, _source(card, numbers)) for card in own]
+
+
+def _work(card: Card) -> str | None:
+    found = WORK.match(card.source)
+    return found["work"] if found else None
+
+
+def _source(card: Card, numbers: dict[str, int]) -> str:
+    """The source with its work as a number: [2], Eqs. 8–9."""
+    found = WORK.match(card.source)
+    if found and found["work"] in numbers:
+        place = f", {found['place']}" if found["place"] else ""
+        return f"[{numbers[found['work']]}]{place}{'' if place.endswith('.') else '.'}"
+    return card.source if card.source.endswith(".") else f"{card.source}."
