@@ -6,8 +6,9 @@ A resample is a count per sample, so the means of all columns under many resampl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,18 +38,18 @@ def interval(draws: Array) -> tuple[float, float] | None:
 class Resampled:
     """Named per-sample columns, their means, and the intervals of functions of these means."""
 
-    def __init__(self, columns: dict[str, Array], draws: int, seed: int) -> None:
+    def __init__(self, columns: Mapping[Any, Array], draws: int, seed: int) -> None:
         stacked = np.stack([np.asarray(column, dtype=np.float64) for column in columns.values()], 1)
         scale = np.maximum(np.abs(stacked).max(0), np.finfo(np.float64).tiny)
         self._place = {name: place for place, name in enumerate(columns)}
         self._mean = stacked.mean(0)
         self._draws = resampled_means(stacked / scale, draws, seed) * scale
 
-    def value(self, function: Callable[..., Array], *names: str) -> float:
+    def value(self, function: Callable[..., Array], *names: Hashable) -> float:
         """`function` of the means of the named columns."""
         return float(function(*(self._mean[self._place[name]] for name in names)))
 
-    def ci95(self, function: Callable[..., Array], *names: str) -> tuple[float, float] | None:
+    def ci95(self, function: Callable[..., Array], *names: Hashable) -> tuple[float, float] | None:
         """Its 95 % bootstrap interval over samples."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return interval(function(*(self._draws[:, self._place[name]] for name in names)))

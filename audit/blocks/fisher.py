@@ -29,6 +29,8 @@ class PacBayes:
     vacuous: bool = says("true where the bound exceeds the loss of guessing, ln C, so that it says nothing")
     exceeded: bool = says("true where the measured test loss is above the bound: its assumptions do not hold here")
     caveat: str
+    bound_ci95: Interval = says("bootstrap of the train loss over samples and of γ̂ over subsets", default=None)
+    complexity_ci95: Interval = says("bootstrap of γ̂ over subsets", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +47,17 @@ class NetworkFisher:
     gamma_std: float | None = says("standard deviation over subsets", default=None)
     gamma_ci95: Interval = says("95 % bootstrap interval over subsets", default=None)
     gamma_norms: float | None = says("the part of γ̂ that is the size of the gradients: mean Σ ln ‖g_i‖²", default=None)
+    gamma_norms_std: float | None = says("standard deviation over subsets", default=None)
     gamma_angles: float | None = says("the rest: ln det of the gradients' cosines, 0 if orthogonal", default=None)
+    gamma_angles_std: float | None = says("standard deviation over subsets", default=None)
     gamma_full: float | None = says("γ = (P/N′) γ̂ − P ln P, extrapolated to all P parameters (Eq. 7)", default=None)
+    gamma_full_ci95: Interval = says("γ at the ends of gamma_ci95", default=None)
     robustness: float | None = says("mean ‖∂softmax/∂input‖₂² over the train samples", default=None)
     robustness_ci95: Interval = None
     frobenius_norm: float | None = says("‖ξ‖_F²/N′², mean over subsets", default=None)
     frobenius_norm_std: float | None = None
     frobenius_norm_per_sample: float | None = says("mean ‖g_i‖⁴, as the paper's appendix D computes it", default=None)
+    frobenius_norm_per_sample_std: float | None = says("standard deviation over subsets", default=None)
     spectral_radius: float | None = says("λ_max(ξ)/N′, mean over subsets", default=None)
     spectral_radius_std: float | None = None
     pac_bayes: PacBayes | None = None

@@ -84,6 +84,7 @@ class NetworkSensitivity:
     sharpness_ci95: Interval
     sharpness_trace: float | None = says("Tr H of ½‖f − y‖² over all parameters, exact; null where it is not to be had")
     sharpness_trace_skipped: str | None
+    sharpness_trace_ci95: Interval = None
     mls: float | None = says("mean ‖∂f/∂x‖₂ over the train samples, x the model's input")
     mls_ci95: Interval
     nmls: float = says("sum over the dense layers of mean ‖J W‖₂")
@@ -99,6 +100,7 @@ class NetworkSensitivity:
     rank_deficient_samples: int | None = says("samples where ∂f/∂x has a rank below the number of scores")
     rank_deficient_samples_centred: int | None
     mean_rank: float | None = says("mean rank of ∂f/∂x")
+    mean_rank_ci95: Interval = None
     dimensionality: float | None = says("mean participation ratio (Σλ)²/Σλ² of the eigenvalues of ∂f/∂x ∂f/∂xᵀ")
     dimensionality_ci95: Interval
     adaptive_sharpness: float = says("mean Σ_j θ_j² ‖∂f/∂θ_j‖² over all parameters (Eq. 41)")

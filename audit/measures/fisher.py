@@ -18,6 +18,7 @@ from audit.blocks.fisher import LayerFisher, NetworkFisher, PacBayes
 from audit.card import Card
 from audit.cards.fisher import CARDS
 from audit.fields import Interval
+from audit.gradients.bound import Theorem, pac_bayes
 from audit.gradients.gram import GradientSource, LogDeterminants, largest_eigenvalues, log_determinants
 from audit.loss import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 from audit.measure import Audit, Fold, Measurement
@@ -26,12 +27,7 @@ from audit.resample import Resampled, interval, resampled_means
 from audit.sensitivity.singular import largest_singular_value
 
 LOGIT_SCALE = 0.04  # section 7.2.3
-LARGEST_EXPONENT = 700.0  # beyond it the bound is no number any more, and there is none
 NO_FISHER = "The Fisher information of a class distribution does not exist for regression."
-CAVEAT = (
-    "Not a guarantee: the theorem is for a bounded loss and a strict local minimum, cross-entropy is unbounded, and "
-    "the volume is a free choice. The term ln(2N/δ) usually outweighs the Fisher information."
-)
 
 
 class Fisher:
@@ -141,6 +137,7 @@ class _FisherFold:
         size, P = self.subsets.shape[1], sum(self.source.sizes.values())
         regular = dets.regular
         frobenius = K.square().sum((1, 2)) / size**2
+        fourth_powers = K.diagonal(dim1=1, dim2=2).square().mean(1)
         radius = largest_eigenvalues(K) / size
         robustness, robustness_ci = self._robustness()
         return NetworkFisher(
@@ -148,8 +145,11 @@ class _FisherFold:
             gamma_std=std,
             gamma_ci95=ci,
             gamma_norms=None if gamma is None else float(dets.norms[regular].mean()),
+            gamma_norms_std=None if gamma is None else _std(dets.norms[regular]),
             gamma_angles=None if gamma is None else float(dets.angles[regular].mean()),
-            gamma_full=None if gamma is None else P / size * gamma - P * math.log(P),
+            gamma_angles_std=None if gamma is None else _std(dets.angles[regular]),
+            gamma_full=None if gamma is None else _full(gamma, size, P),
+            gamma_full_ci95=None if ci is None else (_full(ci[0], size, P), _full(ci[1], size, P)),
             subsets=len(self.subsets),
             subset_size=size,
             subsets_sha256=hashlib.sha256(self.subsets.astype("<i8").tobytes()).hexdigest(),
@@ -159,11 +159,12 @@ class _FisherFold:
             robustness_ci95=robustness_ci,
             frobenius_norm=float(frobenius.mean()),
             frobenius_norm_std=_std(frobenius),
-            frobenius_norm_per_sample=float(K.diagonal(dim1=1, dim2=2).square().mean()),
+            frobenius_norm_per_sample=float(fourth_powers.mean()),
+            frobenius_norm_per_sample_std=_std(fourth_powers),
             spectral_radius=float(radius.mean()),
             spectral_radius_std=_std(radius),
             normalized_logits=self.audit.settings.normalized_logits,
-            pac_bayes=None if gamma is None else self._bound(gamma, size, P),
+            pac_bayes=None if gamma is None else self._bound(dets, size, P),
             skipped=None if gamma is not None else _why_singular(dets, P, size),
         )
 
@@ -172,9 +173,13 @@ class _FisherFold:
         values = (dets.norms + dets.angles)[dets.regular]
         if not len(values):
             return None, None, None
-        column = values.cpu().numpy()[:, None]
-        draws = resampled_means(column, self.audit.settings.bootstrap, self.audit.settings.seed)
-        return float(values.mean()), _std(values), interval(draws[:, 0]) if len(values) > 1 else None
+        return float(values.mean()), _std(values), interval(self._drawn(values)) if len(values) > 1 else None
+
+    def _drawn(self, values: Tensor) -> NDArray[np.float64]:
+        """Resampled means [draws] of one number per subset."""
+        return resampled_means(values.cpu().numpy()[:, None], self.audit.settings.bootstrap, self.audit.settings.seed)[
+            :, 0
+        ]
 
     def _robustness(self) -> tuple[float | None, Interval]:
         if not self.robustness:
@@ -183,26 +188,21 @@ class _FisherFold:
         means = Resampled(values, self.audit.settings.bootstrap, self.audit.settings.seed)
         return means.value(lambda r: r, "r"), means.ci95(lambda r: r, "r")
 
-    def _bound(self, gamma: float, size: int, P: int) -> PacBayes | None:
-        """Theorem 1, with γ/P = γ̂/N′ − ln P put in and the train loss for its mean over the neighbourhood."""
-        chosen, N = self.audit.settings, len(self.audit.train)
-        loss = float(self.audit.train_outcome.loss.mean())
-        exponent = gamma / size + (2 * math.log(chosen.volume) + math.log(math.pi)) / P
-        if exponent > LARGEST_EXPONENT:
-            return None
-        complexity = math.exp(exponent) / (4 * math.pi * math.e)
-        bound = loss + 2 * math.sqrt((2 * loss + 2 * complexity + math.log(2 * N / chosen.delta)) / (N - 1))
-        guessing = math.log(max(2, self.audit.train_outcome.scores.shape[1]))
-        exceeded = float(self.audit.test_outcome.loss.mean()) > bound
-        return PacBayes(
-            bound=bound,
-            volume=chosen.volume,
-            delta=chosen.delta,
-            complexity=complexity,
-            vacuous=bound > guessing,
-            exceeded=exceeded,
-            caveat=CAVEAT,
-        )
+    def _bound(self, dets: LogDeterminants, size: int, P: int) -> PacBayes | None:
+        """Theorem 1 for the subsets that have a determinant."""
+        chosen, train = self.audit.settings, self.audit.train_outcome
+        values = (dets.norms + dets.angles)[dets.regular]
+        theorem = Theorem(size, P, len(self.audit.train), chosen.volume, chosen.delta)
+        losses = resampled_means(train.loss[:, None], chosen.bootstrap, chosen.seed)[:, 0]
+        gammas = self._drawn(values) if len(values) > 1 else np.full(len(losses), float(values.mean()))
+        guessing = math.log(max(2, train.scores.shape[1]))
+        test_loss = float(self.audit.test_outcome.loss.mean())
+        return pac_bayes(theorem, float(values.mean()), float(train.loss.mean()), (gammas, losses), guessing, test_loss)
+
+
+def _full(gamma: float, size: int, P: int) -> float:
+    """γ = (P/N′) γ̂ − P ln P (Eq. 7)."""
+    return P / size * gamma - P * math.log(P)
 
 
 def _std(values: Tensor) -> float | None:

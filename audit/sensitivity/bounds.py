@@ -10,36 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from audit.blocks.sensitivity import Bound, Chain, SkipForm
+from audit.sensitivity.columns import SMALLEST, Array, LayerColumns
 
-Array = NDArray[np.float64]
-SMALLEST = 1e-100  # an input below this is as good as zero: its inverse square is out of range
 NO_VOLUME = "every volume is zero, since the rank is below the number of scores: the inequality holds and says nothing"
 NO_SAMPLE = "no sample can be used: the input is zero, its tokens are linearly dependent, or the weights are shared"
-
-
-@dataclass(frozen=True)
-class LayerColumns:
-    """One dense layer, sample by sample [n]."""
-
-    name: str
-    spectral_norm: float  # ‖W‖₂
-    largest: Array  # ‖J W‖₂
-    frobenius: Array  # ‖J W‖_F
-    log_volume: Array  # ½ ln det(J W Wᵀ Jᵀ), −inf where the rank is below N
-    gradient: Array  # ‖∇_W f‖_F²
-    reach: Array  # ‖x‖, or σ_min(X) of its tokens
-    alone: bool  # no other layer holds the same weights, so that ‖∇_W f‖ is a part of ‖∇_θ f‖
-
-    @property
-    def usable(self) -> NDArray[np.bool_]:
-        """Samples that the step holds for."""
-        return (self.reach > SMALLEST) & self.alone
 
 
 Part = Callable[[LayerColumns, NDArray[np.bool_]], Array]
@@ -154,13 +133,13 @@ def plain_bound(id: str, left: float, right: float, slack: float, about: str, le
     )
 
 
-def skip_form(layer: LayerColumns, total: Array, skip: Array, slack: float) -> SkipForm | None:
-    """Mean ‖∂f/∂x‖₂ − mean ‖∂f/∂x − J W‖₂ ≤ mean of ‖W‖₂ ‖∇_W f‖_F/‖x‖ (Eq. 17)."""
+def skip_form(layer: LayerColumns, slack: float) -> SkipForm | None:
+    """Mean ‖∂f/∂x‖₂ − mean ‖∂f/∂x − J W‖₂ ≤ mean of ‖W‖₂ ‖∇_W f‖_F/‖x‖ (Eq. 17); None where no skip leads on."""
     kept = layer.reach > SMALLEST
-    if not kept.any():
+    if layer.skip is None or not kept.any():
         return None
     right = float((layer.spectral_norm * np.sqrt(layer.gradient[kept]) / layer.reach[kept]).mean())
-    total_mls, skip_mls = float(total[kept].mean()), float(skip[kept].mean())
+    total_mls, skip_mls = float(layer.skip.whole[kept].mean()), float(layer.skip.past[kept].mean())
     return SkipForm(
         total_mls=total_mls,
         skip_mls=skip_mls,

@@ -14,7 +14,13 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.layers import DenseLayer
+from audit.measure import Audit
+from audit.record import Record
+from audit.sensitivity.columns import SkipColumns, column, joined
+from audit.sensitivity.singular import largest_singular_value
 from audit.watch import hooked
+
+ROUNDING = 1e5  # in units of the arithmetic's ε: how far J W may be from ∂f/∂x where no other way leads on
 
 
 def whole_jacobians(network: nn.Module, layers: Sequence[DenseLayer], x: Tensor, rows: int) -> dict[str, Tensor]:
@@ -39,3 +45,33 @@ def whole_jacobians(network: nn.Module, layers: Sequence[DenseLayer], x: Tensor,
         by_call = [torch.stack([layer.arrange(part, len(x)) for part in piece], 1) for piece in pieces]
         found[layer.name] = torch.cat(by_call, 2)[:rows]
     return found
+
+
+class SkipFold:
+    """The two norms of Eq. 17 for every layer whose input is also used elsewhere; which, the first chunk shows."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+        self._bypassed = [layer for layer in audit.layers if not layer.cut_point and layer.patches is None]
+        self._parts: dict[str, list[SkipColumns]] = defaultdict(list)
+
+    def see(self, record: Record, x: Tensor) -> None:
+        """Takes in one chunk; x its inputs."""
+        if not self._bypassed:
+            return
+        n, batch = len(x), self._audit.capture.fixed_batch
+        filled = x if batch is None else x[torch.arange(batch, device=x.device) % n]
+        leading_on = []
+        for name, whole in whole_jacobians(self._audit.network, self._bypassed, filled, n).items():
+            layer = record.layers[name]
+            past = (whole - layer.J @ self._audit.weight(layer.layer).to(layer.J.dtype)).flatten(2)
+            if record.start == 0 and past.abs().max() <= ROUNDING * self._audit.epsilon * whole.abs().max():
+                continue
+            leading_on.append(layer.layer)
+            norms = (largest_singular_value(part) for part in (whole.flatten(2), past))
+            self._parts[name].append(SkipColumns(*map(column, norms)))
+        self._bypassed = leading_on
+
+    def of(self, name: str) -> SkipColumns | None:
+        """A layer's columns; None where nothing leads past it."""
+        return joined(self._parts[name]) if name in self._parts else None

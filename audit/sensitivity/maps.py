@@ -1,0 +1,72 @@
+"""The local maps of a chunk: from a layer's input to the scores, and from the model's input to the scores."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor
+
+from audit.record import LayerRecord, Record
+from audit.sensitivity.columns import InputColumns, column
+from audit.sensitivity.singular import LocalMap, centring, local_map
+
+CACHED = 1 << 17  # numbers (1 MB) in a block
+
+
+def layer_map(record: LayerRecord, W: Tensor, factor: Tensor, epsilon: float) -> tuple[Tensor, LocalMap]:
+    """K [n, C, …] with the singular values of J W, and the map; `factor` is R of Wᵀ = Q R, or W itself."""
+    layer = record.layer
+    if layer.patches is None:
+        K = (record.J.double() @ factor).flatten(2)
+        return K, local_map(K, layer.tokens * layer.in_features, epsilon)
+    K = _through_convolution(record, W)
+    return K, local_map(K, K.shape[2], epsilon)
+
+
+def _through_convolution(record: LayerRecord, W: Tensor) -> Tensor:
+    """∂f/∂x [n, C, size of x] at a convolution's own input: patches overlap, so J W alone counts pixels apart."""
+    assert record.layer.patches is not None
+    positions = prod(record.layer.patches.positions)
+    g = record.J.double().reshape(-1, positions, record.layer.out_features)
+    pulled = record.layer.patches.pull(W, g)
+    return pulled.reshape(*record.J.shape[:2], -1)
+
+
+def invariant_at(record: LayerRecord, W: Tensor, K: Tensor) -> Tensor:
+    """Σ_p x_p² ‖(J W)_p‖² [n] at a layer's own input (Eq. 43); K is what `layer_map` gave."""
+    x = record.x.flatten(1)
+    if K.shape[2] == x.shape[1]:  # J W itself, not narrowed
+        return _invariant(K, x.double())
+    rows = max(1, CACHED // (record.J.shape[1] * record.x[0].numel()))  # blocks that stay in the processor's cache
+    pairs = zip(torch.split(record.J, rows), torch.split(record.x, rows), strict=True)
+    return torch.cat([_invariant(J.double() @ W, part.double()) for J, part in pairs])
+
+
+def input_columns(
+    record: Record, x: Tensor, first: LayerRecord, first_map: tuple[Tensor, LocalMap], invariant: Tensor, epsilon: float
+) -> InputColumns | None:
+    """The map of the model's input x [n, D]; that of the first layer, where everything enters through it."""
+    if record.input_jacobian is None:
+        return None
+    K, local = first_map
+    if not (first.layer.fed_by_input and first.layer.cut_point):
+        K = record.input_jacobian().double()
+        local, invariant = local_map(K, x.shape[1], epsilon), _invariant(K, x)
+    C = K.shape[1]
+    centred = local_map(centring(C).to(K.device) @ K, x.shape[1], epsilon).log_volume if C > 1 else None
+    return InputColumns(
+        largest=column(local.largest),
+        log_volume=column(local.log_volume),
+        rank=column(local.rank),
+        dimension=column(local.dimension),
+        normalized=column(x.square().sum(1) * local.largest.square()),
+        invariant=column(invariant),
+        log_volume_centred=None if centred is None else column(centred),
+    )
+
+
+def _invariant(K: Tensor, x: Tensor) -> Tensor:
+    """Σ_p x_p² ‖∂f/∂x_p‖² [n] of K [n, C, …] and x [n, …]."""
+    norms: Tensor = torch.linalg.vector_norm((K * x[:, None]).flatten(1), dim=1)
+    return norms.square()
