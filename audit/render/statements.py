@@ -6,7 +6,7 @@ alone decides, so that the failures in a file are exactly the rules that fail th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -41,9 +41,14 @@ class Statement:
 
 def statements(report: dict[str, Any], verdict: Verdict | None = None) -> list[Statement]:
     """Everything the report says, rules first, in the report's order."""
-    rules = [] if verdict is None else [_rule(result) for result in verdict.results]
     checks = [_check(check, decides=verdict is None) for check in report["checks"]]
-    return [*rules, *map(_warning, report["warnings"]), *checks, *map(_finding, report["findings"])]
+    said = [*map(_warning, report["warnings"]), *checks, *map(_finding, report["findings"])]
+    if verdict is None:
+        return said
+    subjects = {_subject(statement): statement for statement in said}
+    loud = {result.path for result in verdict.results if result.consequence != "pass"}
+    rules = [_rule(result, subjects.get(result.path)) for result in verdict.results]
+    return [*rules, *(replace(each, level="none") if _subject(each) in loud else each for each in said)]
 
 
 def loudest_first(said: list[Statement]) -> list[Statement]:
@@ -52,11 +57,19 @@ def loudest_first(said: list[Statement]) -> list[Statement]:
     return sorted(heard, key=lambda statement: LOUDNESS.index(statement.level))
 
 
-def _rule(result: RuleResult) -> Statement:
+def _subject(statement: Statement) -> str:
+    """What a policy calls a check or a finding; where a rule speaks up about it, the rule alone does."""
+    return f"{'finding' if statement.group == 'finding' else 'check'}.{statement.id}"
+
+
+def _rule(result: RuleResult, about: Statement | None) -> Statement:
     loud: dict[str, tuple[Outcome, Loudness]] = {"fail": ("failed", "error"), "warn": ("open", "warning")}
     outcome, level = loud.get(result.consequence, ("passed" if result.status == "passed" else "open", "none"))
     text = f"{result.id} {result.status}: {result.sentence}."
-    return Statement("rule", result.id, f"Policy: {result.id}", text, outcome, level)
+    title = f"Policy: {result.id}"
+    if about is None or outcome == "passed":
+        return Statement("rule", result.id, title, text, outcome, level)
+    return Statement("rule", result.id, title, f"{text} {about.text}", outcome, level, about.advice, about.source)
 
 
 def _warning(sentence: str) -> Statement:

@@ -73,6 +73,15 @@ def test_alerts_speak_as_loudly_as_what_they_say() -> None:
     assert (f"check/{check}", "warning") in with_policy
 
 
+def test_a_rule_about_a_finding_speaks_for_it() -> None:
+    report = with_changes(findings=[finding(id="leaked"), finding(id="other")])
+    run = run_of(report, verdict(result("fail", name="finding.leaked")))
+    assert levels(run) == [("rule/finding.leaked", "error"), ("finding/other", "warning")]
+    assert run["results"][0]["message"]["text"] == ("finding.leaked failed: beyond its limit. It is there. Look.")
+    silent = run_of(report, verdict(result("pass", "passed", name="finding.leaked")))
+    assert levels(silent) == [("finding/leaked", "warning"), ("finding/other", "warning")]
+
+
 def test_fingerprints_tell_alerts_apart_and_outlive_their_numbers() -> None:
     report = with_changes(warnings=["first", "second"], findings=[finding(explanation="7 %")])
     later = with_changes(
