@@ -45,7 +45,14 @@ MNIST = {
     "short-wrong-25": replace(CLEAN, wrong_labels=0.25, max_epochs=5),
 }
 TABLE = {name: replace(MNIST[name], learning_rate=0.05) for name in ("clean", "wrong-5", "wrong-10", "wrong-25")}
-CASES = {"mnist": MNIST, "digits": TABLE, "breast-cancer": TABLE}
+FEWER_CLASSES = {name: MNIST[name] for name in ("clean", "wrong-10", "large-batch")}
+CASES = {
+    "mnist-3": FEWER_CLASSES,  # the digits 0, 1 and 2 only
+    "mnist-5": FEWER_CLASSES,
+    "mnist": MNIST,
+    "digits": TABLE,
+    "breast-cancer": TABLE,
+}
 FEW = 0.25
 ENOUGH_EPOCHS = 600
 
@@ -108,10 +115,11 @@ def audit_case(case: Case, folder: Path) -> None:
 
 def samples(data: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """All samples of a data set as rows of sensible size, and their labels."""
-    if data == "mnist":
+    if data.startswith("mnist"):
         parts = [np.load(HERE / "mnist" / f"{split}.npz") for split in ("train", "test")]
         x, y = (np.concatenate([part[key] for part in parts]) for key in ("x", "y"))
-        return x.reshape(len(x), -1).astype(np.float32) / 255, y
+        kept = y < int(data.removeprefix("mnist").lstrip("-") or 10)
+        return x[kept].reshape(kept.sum(), -1).astype(np.float32) / 255, y[kept]
     from sklearn.datasets import load_breast_cancer, load_digits
 
     x, y = (load_digits if data == "digits" else load_breast_cancer)(return_X_y=True)

@@ -10,6 +10,7 @@ from audit.numbers import number, share
 from audit.report import LayerReport, Report
 
 HALF = 0.5
+FEWEST_CLASSES = 3
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,12 @@ def shapes(report: Report) -> list[Shape]:
 
 
 def hidden_shapes(report: Report) -> list[Shape]:
-    """The layers that steep and flat are judged by: all directions known, the output layer only if it is alone."""
+    """The layers that steep and flat are judged by: all directions known, the output layer only if it is alone.
+
+    None with two classes: there clean networks, too, had little of the gap in their two steepest directions.
+    """
+    if report.data.classes is not None and report.data.classes < FEWEST_CLASSES:
+        return []
     known = [shape for shape in shapes(report) if _complete(report.layers[shape.place])]
     return [shape for shape in known if shape.place < len(report.layers) - 1] or known
 

@@ -15,7 +15,7 @@ def find(report: Report) -> Verdict | None:
         return None
     train, classes = report.data.train, report.data.classes or 0
     capped = f" (of {number(train.total)} on disk)" if train.total > train.samples else ""
-    each = f", about {number(round(train.samples / classes))} a class" if classes else ""
+    each = f", about {number(round(train.samples / classes))} a class," if classes else ""
     return Verdict(
         level="note",
         title="The model fits its train data and loses on new data: consistent with too little data",

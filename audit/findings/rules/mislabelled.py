@@ -23,11 +23,12 @@ def find(report: Report) -> Verdict | None:
     labels = report.hygiene.suspected_mislabels
     learnt = hidden_shapes(report) if gap_is_real(report) else []
     shaped = spread_out(learnt)
+    reading = _shape(learnt) if shaped else _no_shape(report, learnt)
     places = range(min(NAMED, len(labels.suspects)))
     return Verdict(
         level="concern" if shaped else "watch",
         title=f"About {share(labels.estimated_rate)} of the train labels are probably wrong",
-        explanation=f"{_neighbours(report, labels)} {_shape(learnt) if shaped else UNSHAPED}",
+        explanation=f"{_neighbours(report, labels)} {reading}",
         advice=(
             f"Check these train samples first (position in train, given label, label of most neighbours): "
             f"{', '.join(map(_named, labels.suspects[:NAMED]))}. More of them stand under {LABELS}.suspects. Correct "
@@ -43,10 +44,15 @@ def find(report: Report) -> Verdict | None:
     )
 
 
-UNSHAPED = (
-    "The gap itself does not have the shape that wrong labels gave in the networks trained for this rule, so the model "
-    "may not have learnt them by heart, or the split of the gap is not to be had here."
-)
+def _no_shape(report: Report, found: Sequence[Shape]) -> str:
+    if not gap_is_real(report):
+        return "The model does no worse on test than on train, which suggests that it has not learnt them by heart."
+    if not found:
+        return "Whether the model has learnt them by heart cannot be told: its gap could not be split here."
+    return (
+        "The gap does not have the shape that it had in networks that learnt wrong labels by heart, so this model may "
+        "not have learnt them."
+    )
 
 
 def _neighbours(report: Report, labels: SuspectedMislabels) -> str:

@@ -82,8 +82,8 @@ def _passed(report: Report, places: list[int]) -> Verdict:
         ),
         advice="Nothing to do; the section on self-checks lists each with its value and its tolerance.",
         evidence=(
-            *(f"checks[{place}].status" for place in places),
             *(() if parity is None else ("model.parity.max_abs_diff", "model.parity.tolerance")),
+            *(f"checks[{place}].status" for place in places),
         ),
     )
 

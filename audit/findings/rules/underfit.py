@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from audit.findings.ground import labels_in_doubt
 from audit.findings.rule import Rule, Verdict
 from audit.findings.words import within
 from audit.numbers import number, percent
@@ -30,8 +31,10 @@ def _classification(report: Report) -> Verdict | None:
             "praise here: a model that learns little has little to lose."
         ),
         advice=(
-            "Try a longer training, a larger model or less regularisation before you collect more data; if the labels "
-            "are noisy, this may also be as good as it gets."
+            "Settle the doubtful train labels first: a model that fits them better learns them by heart."
+            if labels_in_doubt(report)
+            else "Try a longer training, a larger model or less regularisation before you collect more data; where the "
+            "input does not hold the answer, this may also be as good as it gets."
         ),
         evidence=("gap.train_error", "gap.train_error_ci95", "gap.error_gap", "gap.error_gap_ci95"),
     )

@@ -30,13 +30,17 @@ def find(report: Report) -> Verdict | None:
         level="note",
         title=f"Small changes of the input come out {'larger' if stretched else 'smaller'} in the scores",
         explanation=(
-            f"In a typical one of the {number(dimensions)} directions in which the answer can change, a small change "
-            f"of the input comes out {number(factor)} times as large. The number depends on the units of the input and "
-            "on how sure the model is, so that nobody can say from it alone whether it is high or low."
+            f"In {_typical(dimensions)} in which the answer can change, a small change of the input comes out "
+            f"{number(factor)} times as large. The number depends on the units of the input and on how sure the model "
+            "is, so that nobody can say from it alone whether it is high or low."
         ),
         advice="Use it to compare models that were trained on the same data to the same train loss; for nothing else.",
         evidence=(f"{S}.mean_log_volume_centred", f"{S}.mean_log_volume_centred_ci95", "model.outputs"),
     )
+
+
+def _typical(dimensions: int) -> str:
+    return "the one direction" if dimensions == 1 else f"a typical one of the {number(dimensions)} directions"
 
 
 def _collapsed(report: Report, flat: int, samples: int, dimensions: int) -> Verdict:
