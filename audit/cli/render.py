@@ -6,7 +6,8 @@ import json
 import sys
 from pathlib import Path
 
-from audit.cli.app import AsJson, Formats, Output, ReportPath, Templates, app, chosen_formats, read_report
+from audit.cli.app import AsJson, BaselinePath, Formats, Output, ReportPath, Templates, app, chosen_formats, read_report
+from audit.cli.baseline import compared
 from audit.errors import UsageError
 
 
@@ -16,6 +17,7 @@ def render(
     out: Output = Path("gen-audit-report"),
     formats: Formats = "html",
     templates: Templates = None,
+    baseline: BaselinePath = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw the pages of a report.json again, without the model."""
@@ -24,8 +26,9 @@ def render(
 
     wanted = chosen_formats(formats)
     result = read_report(report_file)
+    comparison = compared(baseline, str(report_file), result)
     with staged(out, new_audit=False) as stage:
-        written = write_report(result, stage, wanted, templates=templates)
+        written = write_report(result, stage, wanted, templates=templates, comparison=comparison)
         if not written.files:
             raise UsageError(written.missing[0])
     for missing in written.missing:

@@ -13,6 +13,7 @@ import typer
 
 from audit.cli.app import (
     AsJson,
+    BaselinePath,
     ConfigPath,
     DataPath,
     Formats,
@@ -25,6 +26,7 @@ from audit.cli.app import (
     run,
     with_settings,
 )
+from audit.cli.baseline import compared
 from audit.config import config_files
 from audit.errors import UsageError
 from audit.settings import resolve
@@ -46,6 +48,7 @@ def report(
     formats: Formats = "html,pdf,json",
     config: ConfigPath = None,
     templates: Templates = None,
+    baseline: BaselinePath = None,
     reference: ReferenceFolder = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -68,8 +71,9 @@ def report(
     result = run(model, data, settings, quiet)
     if reference is not None:
         result = replace(result, reference=reference_band(result, past, reference))
+    comparison = compared(baseline, str(model), result)
     with staged(out) as stage:
-        written = write_report(result, stage, wanted, templates=templates)
+        written = write_report(result, stage, wanted, templates=templates, comparison=comparison)
         if not written.files:
             raise UsageError(written.missing[0])
     print_outcome(result, out, written, quiet or as_json)

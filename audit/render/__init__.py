@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from audit.render.sarif import render_sarif
 from audit.report import Report
 
 if TYPE_CHECKING:
+    from audit.compare.result import Comparison
     from audit.policy import Verdict
 
 __all__ = ["PdfUnavailable", "Written", "render_html", "render_markdown", "write_pdf", "write_report"]
@@ -38,17 +40,21 @@ def write_report(
     formats: Sequence[str],
     verdict: Verdict | None = None,
     templates: Path | None = None,
+    comparison: Comparison | None = None,
 ) -> Written:
     """Write the file of each format into `folder`: see `audit.output.FILES`.
 
-    Templates in the folder `templates` take the place of ours. A PDF needs libraries that pip cannot install; without
+    Templates in the folder `templates` take the place of ours; `comparison` with a baseline becomes a section of the
+    page. A PDF needs libraries that pip cannot install; without
     them the other files are still written.
     """
     text = report.to_json()
     values = json.loads(Report.from_json(text).to_json())  # what `gen-audit render` sees: both draw the same page
+    baseline = None if comparison is None else asdict(comparison)
+    page = partial(render_html, values, templates=templates, comparison=baseline)
     pages = {
         "json": lambda: text,
-        "html": lambda: render_html(values, templates=templates),
+        "html": lambda: page(paper=False),
         "md": lambda: render_markdown(values, templates),
         "junit": lambda: render_junit(values, verdict),
         "sarif": lambda: render_sarif(values, verdict),
@@ -60,7 +66,7 @@ def write_report(
         path = folder / FILES[kind]
         try:
             if kind == "pdf":
-                write_pdf(render_html(values, paper=True, templates=templates), path)
+                write_pdf(page(paper=True), path)
             else:
                 path.write_text(pages[kind](), encoding="utf-8", newline="\n")
             files.append(path.name)
