@@ -1,0 +1,111 @@
+"""`gen-audit compare` as a user meets it: files, sentences, exit codes, and no torch where two reports are enough."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_reports import answers, leaked, made, split
+
+from audit.cli import main
+
+ROOT = Path(__file__).parents[2]
+BLOCKED = (
+    "import sys\n"
+    "class Blocked:\n"
+    "    def find_spec(self, name, path=None, target=None):\n"
+    "        if name.split('.')[0] in ('torch', 'onnx', 'onnx2torch', 'onnxruntime'):\n"
+    "            raise ImportError(f'{name} is not installed here')\n"
+    "sys.meta_path.insert(0, Blocked())\n"
+)
+
+
+def run(*arguments: object, cwd: Path, before: str = BLOCKED) -> subprocess.CompletedProcess[str]:
+    lines = f"{before}import sys; sys.argv[0] = 'gen-audit'\nfrom audit.cli import main\nmain()\n"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    asked = [sys.executable, "-c", lines, *map(str, arguments)]
+    return subprocess.run(asked, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Reports of three old and three new seeds, a leaked one, and one of another test set."""
+    folder = tmp_path_factory.mktemp("reports")
+    for seed in range(3):
+        for name, share in (("old", 0.05), ("new", 0.25)):
+            wrong = answers(300, share, 10 * seed + len(name) + round(100 * share))
+            report = made(f"{name}{seed}", test=split(wrong + 0.1, wrong)).report
+            (folder / name).mkdir(exist_ok=True)
+            (folder / name / f"{seed}.json").write_text(report.to_json(), encoding="utf-8")
+    (folder / "leaked.json").write_text(leaked(report).to_json(), encoding="utf-8")
+    other = made("other", test=split(np.ones(5), np.ones(5), "else")).report
+    text = other.to_json().replace(other.data.sha256, "0" * 64)
+    (folder / "other.json").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_two_reports_become_pages_without_torch(folder, tmp_path):
+    done = run("compare", folder / "old/0.json", folder / "new/0.json", "-o", "out", "-f", "html,md,json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Verdict on the new side: worse.\nThe new model is worse than the old one")
+    page = (tmp_path / "out/comparison.html").read_text(encoding="utf-8")
+    assert page.index("What changed") < page.index("What both models did") < page.index("What was compared")
+    assert "<script" not in page and "http" not in re.sub(r"http-equiv", "", page)
+    assert "Verdict on the new model: worse." in (tmp_path / "out/comparison.md").read_text(encoding="utf-8")
+    values = json.loads((tmp_path / "out/comparison.json").read_text(encoding="utf-8"))
+    assert values["verdict"] == "worse" and values["old"]["name"] == "old0.onnx"
+
+
+def test_json_is_printed_and_nothing_written(folder, tmp_path):
+    done = run("compare", folder / "old/0.json", folder / "old/0.json", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["verdict"] == "the same" and not list(tmp_path.iterdir())
+
+
+def test_groups_by_name_and_by_folder_agree(folder, tmp_path):
+    listed = ",".join(str(folder / f"old/{seed}.json") for seed in range(3))
+    one = run("compare", "--group", listed, "--group", folder / "new", "--json", cwd=tmp_path)
+    two = run("compare", "--group", folder / "old", "--group", folder / "new", "--json", cwd=tmp_path)
+    assert (one.returncode, one.stderr) == (0, "")
+    first, second = json.loads(one.stdout), json.loads(two.stdout)
+    assert first["verdict"] == "worse" and first["about"] == "recipes"
+    assert first["numbers"] == second["numbers"]
+
+
+def test_a_leak_is_said_first(folder, tmp_path):
+    done = run("compare", folder / "old/0.json", folder / "leaked.json", "-o", "out", "-f", "html", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[1].startswith("No verdict: the test split is void.")
+    page = (tmp_path / "out/comparison.html").read_text(encoding="utf-8")
+    assert page.index("Void: read this first") < page.index("What changed")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["old/0.json"], "compare: takes two report.json, or two models and the folder with their data."),
+        (["old/0.json", "other.json"], "were judged on different test samples"),
+        (["old/0.json", "missing.json"], "missing.json: cannot be read"),
+        (["--group", "old"], "compare: takes --group exactly twice"),
+        (["--group", "old", "--group", "other.json"], "--group other.json: has one report; give at least two seeds"),
+        (["old/0.json", "new/0.json", "-f", "docx"], "-f: 'docx' names no format that exists here"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_one_sentence(folder, arguments, sentence, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.argv", ["gen-audit", "compare", *arguments])
+    with pytest.raises(SystemExit) as left:
+        main()
+    told = capsys.readouterr().err
+    assert left.value.code == 2 and sentence in told
+    assert told.count("\n") == 1 and not (folder / "gen-audit-comparison").exists()
+
+
+def test_a_refusal_leaves_the_process_with_code_2(folder):
+    done = run("compare", "old/0.json", "other.json", cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")

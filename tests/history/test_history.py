@@ -1,0 +1,124 @@
+"""Audits over time: lines, regressions, bands."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_reports import answers, leaked, made, split
+
+from audit.compare.ground import Named
+from audit.errors import UsageError
+from audit.history.read import read_folder
+from audit.history.reference import reference_band
+from audit.history.trace import trace_history
+from audit.render.history import write_history
+
+N = 500
+
+
+def audit(day: int, share: float, **changes: object) -> Named:
+    """An audit of a model that is wrong on the first `share` of the samples, and on a few of its own."""
+    wrong = np.maximum(np.arange(N) < share * N, answers(N, 0.01, day))
+    created = f"2026-01-{day:02}T00:00:00Z"
+    return made(f"runs/{day}.json", test=split(wrong + 0.1, wrong), created=created, **changes)
+
+
+def history(*audits: Named):
+    return trace_history(audits, Path("runs"), "gen-audit history runs")
+
+
+def test_the_first_regression_is_named():
+    (line,) = history(audit(1, 0.1), audit(2, 0.1), audit(3, 0.2), audit(4, 0.3)).lines
+    assert line.first_regression == "runs/3.json"
+    assert [step.regression for step in line.steps] == [False, False, True, True]
+    assert line.headline[0].startswith(
+        "First regression: 3.json. Its test error differs from that of the audit before it"
+    )
+
+
+def test_a_slow_decay_is_found_beside_the_best():
+    """No step is a regression beside the one before it, but in the end the best is out of reach."""
+    (line,) = history(*(audit(day, 0.10 + 0.006 * day) for day in range(1, 9))).lines
+    assert all(step.previous is None or step.previous.verdict != "worse" for step in line.steps)
+    worse = next(step for step in line.steps if step.regression)
+    assert worse.best is not None and worse.best.verdict == "worse"
+    assert "the best audit before it" in line.headline[0]
+
+
+def test_without_regression_it_says_so():
+    (line,) = history(audit(1, 0.2), audit(2, 0.1), audit(3, 0.1)).lines
+    assert line.first_regression is None and line.headline[0].startswith("No regression: in 3 audits")
+
+
+def test_a_void_audit_is_no_yardstick():
+    good = audit(2, 0.0)
+    (line,) = history(audit(1, 0.2), Named(good.name, leaked(good.report)), audit(3, 0.2)).lines
+    assert line.steps[1].void is not None and line.first_regression is None
+    assert line.steps[2].previous.against == "runs/1.json"
+
+
+def test_other_test_samples_make_another_line():
+    other = made("runs/2.json", test=split(np.ones(9), np.ones(9), "else"))
+    other = Named(other.name, replace(other.report, data=replace(other.report.data, sha256="else")))
+    assert [len(line.steps) for line in history(audit(1, 0.1), other, audit(3, 0.1)).lines] == [2, 1]
+
+
+def test_numbers_from_inside_are_drawn_beside_the_latest_train_loss_only():
+    apart = audit(1, 0.1)
+    apart = Named(apart.name, replace(apart.report, gap=replace(apart.report.gap, train_loss=9.0)))
+    (line,) = history(apart, audit(2, 0.1), audit(3, 0.1)).lines
+    by_key = {trend.key: trend for trend in line.trends}
+    assert by_key["network.flatness.kappa_tau_sum"].comparable == [False, True, True]
+    assert by_key["gap.test_loss"].comparable == [True, True, True]
+
+
+def test_the_folder_is_read_in_order_and_other_files_are_passed_over(tmp_path):
+    for name, each in (("b/report.json", audit(1, 0.1)), ("a.json", audit(2, 0.1))):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(each.report.to_json(), encoding="utf-8")
+    (tmp_path / "other.json").write_text('{"schema": "else"}', encoding="utf-8")
+    (tmp_path / "broken.json").write_text("{", encoding="utf-8")
+    assert [Path(each.name).name for each in read_folder(tmp_path)] == ["report.json", "a.json"]
+
+
+def test_a_folder_without_reports_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"holds no report of gen-audit; put report.json files into it"):
+        read_folder(tmp_path)
+    with pytest.raises(UsageError, match=r"is no folder; name the one that holds the report.json files"):
+        read_folder(tmp_path / "missing")
+
+
+def test_the_page_is_one_file_without_script(tmp_path):
+    told = history(audit(1, 0.1), audit(2, 0.1), audit(3, 0.3))
+    assert write_history(told, tmp_path, ("html", "json", "md")).files == ("history.html", "history.json", "history.md")
+    page = (tmp_path / "history.html").read_text(encoding="utf-8")
+    assert "<script" not in page and page.count("<svg") >= 6 and "First regression: 3.json" in page
+    assert json.loads((tmp_path / "history.json").read_text(encoding="utf-8"))["lines"][0]["first_regression"]
+
+
+def test_the_band_holds_other_models_of_this_architecture_on_these_data():
+    past = [audit(day, share) for day, share in ((1, 0.1), (2, 0.2), (3, 0.3))]
+    stranger = replace(past[0].report, model=replace(past[0].report.model, parameters=7))
+    new = audit(4, 0.5)
+    band = reference_band(new.report, [*past, Named("stranger", stranger), new], Path("runs"))
+    assert (band.reports, band.passed_over) == (3, 2)
+    error = next(number for number in band.numbers if number.key == "gap.test_error")
+    errors = sorted(each.report.gap.test_error for each in past)
+    assert (error.low, error.median, error.high) == tuple(errors)
+    assert error.value == new.report.gap.test_error
+
+
+def test_the_band_of_what_follows_the_train_loss_needs_that_loss():
+    past = audit(1, 0.1)
+    past = Named(past.name, replace(past.report, gap=replace(past.report.gap, train_loss=9.0)))
+    band = reference_band(audit(2, 0.1).report, [past], Path("runs"))
+    assert {number.key.split(".")[0] for number in band.numbers} == {"gap"}
+
+
+def test_no_band_says_why():
+    band = reference_band(audit(1, 0.1).report, [], Path("runs"))
+    assert band.numbers == [] and "no report in the folder is of another model" in band.skipped
