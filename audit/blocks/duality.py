@@ -35,6 +35,8 @@ class FixedSplit:
     count: int
     contribution: float
     share: float | None
+    contribution_std: float | None = says("standard error over pairs, with the directions held fixed", default=None)
+    share_std: float | None = says("standard error over pairs, with the directions held fixed", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,9 @@ class Remainder:
     contribution: float
     sigma_g: float = says("root of the variance of the effective gradients outside the kept directions")
     sigma_w: float = says("the same of the dual weights")
+    contribution_std: float | None = says("standard error over pairs; null where nothing is left", default=None)
+    sigma_g_std: float | None = None
+    sigma_w_std: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +60,9 @@ class Width:
     lower: float | None = says("where the loss first doubles on the one side; the direction's sign is arbitrary")
     upper: float | None = says("and on the other")
     width: float | None = says("F_n: from the one to the other")
+    lower_std: float | None = says("standard error over train samples, with the direction held fixed", default=None)
+    upper_std: float | None = says("standard error over train samples", default=None)
+    width_std: float | None = says("standard error over train samples", default=None)
     skipped: str | None = says("why there is no width", default=None)
 
 
@@ -93,6 +101,9 @@ class ClassShare:
     contribution: float = says("sum of its pairs' gaps over the number of all pairs: the classes add up to the gap")
     share: float | None = says("of the gap; null where the gap is not positive")
     mean_gap: float | None = says("mean over its own pairs")
+    contribution_ci95: Interval = says("bootstrap over pairs", default=None)
+    share_ci95: Interval = says("bootstrap over pairs; null where the gap is not clearly positive", default=None)
+    mean_gap_ci95: Interval = says("bootstrap over pairs", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +116,7 @@ class Carriers:
     samples: list[SampleGap] = says("the pairs with the largest gap, largest first")
     samples_share: float | None = says("of the gap, in the samples listed; null where the gap is not positive")
     classes: list[ClassShare] | None = says("null for regression")
+    gap_ci95: Interval = says("bootstrap over pairs", default=None)
     skipped: str | None = None
 
 
@@ -133,22 +145,32 @@ class DualityBlock:
     eigenvalues: list[float] = says("of the Hessian, in the order of sigma_g", default_factory=list)
     sigma_g: list[float] = says("sharpness: deviation of the effective gradients by direction", default_factory=list)
     sigma_w: list[float] = says("size: deviation of the dual weights by direction", default_factory=list)
+    sigma_g_std: list[float] = says("standard errors over pairs, with the directions held fixed", default_factory=list)
+    sigma_w_std: list[float] = says("the same of sigma_w", default_factory=list)
     cumulative_w: list[float] = says("S_w: running sum of sigma_w", default_factory=list)
+    cumulative_w_std: list[float] = says("standard errors over pairs", default_factory=list)
     c: list[float | None] = says("correlation of the two; null where one does not vary", default_factory=list)
+    c_std: list[float | None] = says("standard errors over pairs", default_factory=list)
     contribution: list[float] = says("covariance of the two: the direction's part of the gap", default_factory=list)
+    contribution_std: list[float] = says("standard errors over pairs", default_factory=list)
     mean_term: float | None = says("sum of mu_g mu_w over all directions", default=None)
+    mean_term_std: float | None = says("standard error over pairs", default=None)
     target_term: float | None = says(
         "part of the gap that no change of weights stands for: pairs with equal inputs but different targets",
         default=None,
     )
+    target_term_std: float | None = says("standard error over pairs", default=None)
     sharp: SharpPart | None = None
     flat: FlatPart | None = None
     fixed: FixedSplit | None = says("split at the number of classes; null for regression", default=None)
     remainder: Remainder | None = None
     total_g: float | None = says("T_g: variance of the effective gradients over all directions", default=None)
+    total_g_std: float | None = says("standard error over pairs", default=None)
     total_w: float | None = says("T_w: variance of the dual weights over all directions", default=None)
+    total_w_std: float | None = says("standard error over pairs", default=None)
     total_w_second_moment: float | None = says("Eq. 12: T_w plus the squared mean", default=None)
-    trace_hessian: float | None = says("T_h", default=None)
+    total_w_second_moment_std: float | None = says("standard error over pairs", default=None)
+    trace_hessian: float | None = says("T_h; its interval is flatness.trace_ci95", default=None)
     widths: list[Width] = field(default_factory=list)
     width_samples: int | None = says("train samples that the widths were found on", default=None)
     ci95: DualityIntervals = field(default_factory=DualityIntervals)

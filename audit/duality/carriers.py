@@ -7,10 +7,12 @@ from numpy.typing import NDArray
 
 from audit.blocks.duality import Carriers, ClassShare, SampleGap
 from audit.data.base import Split
+from audit.duality.bootstrap import share_interval
 from audit.duality.pairs import Pairs
 from audit.loss import SquaredError
 from audit.measure import Audit
 from audit.outcome import Outcome
+from audit.resample import interval, resampled_means
 
 LISTED = 20
 NO_PAIRS = "no test sample has a train sample of its label, so there are no pairs to compare"
@@ -35,10 +37,12 @@ def find_carriers(audit: Audit, pairs: Pairs) -> Carriers:
     gap = test.loss - partner.loss
     top = np.argsort(-gap, kind="stable")[:LISTED]
     total = float(gap.sum())
+    draws = resampled_means(gap[:, None], audit.settings.bootstrap, audit.settings.seed)[:, 0]
     return Carriers(
         pairs=len(pairs),
         unpaired=pairs.unpaired,
         gap=float(gap.mean()),
+        gap_ci95=interval(draws),
         samples=[_sample(audit, pairs, test, partner, classes, int(k)) for k in top],
         samples_share=float(gap[top].sum()) / total if total > 0 else None,
         classes=None if classes is None else _by_class(audit, test, gap, classes),
@@ -69,9 +73,13 @@ def _sample(
 
 def _by_class(audit: Audit, test: Outcome, gap: Array, classes: list[str]) -> list[ClassShare]:
     total = float(gap.sum())
-    shares = []
+    members = test.labels[:, None] == np.arange(len(classes))  # [K, classes]
+    columns = np.concatenate([members * gap[:, None], members.astype(np.float64)], 1)
+    parts, counts = np.split(resampled_means(columns, audit.settings.bootstrap, audit.settings.seed), 2, axis=1)
+    whole, shares = parts.sum(1), []
     for label, name in enumerate(classes):
         mine = gap[test.labels == label]
+        drawn = counts[:, label] > 0
         shares.append(
             ClassShare(
                 name=name,
@@ -80,6 +88,9 @@ def _by_class(audit: Audit, test: Outcome, gap: Array, classes: list[str]) -> li
                 contribution=float(mine.sum()) / len(gap),
                 share=float(mine.sum()) / total if total > 0 else None,
                 mean_gap=float(mine.mean()) if len(mine) else None,
+                contribution_ci95=interval(parts[:, label]),
+                share_ci95=share_interval(parts[:, label], whole) if total > 0 else None,
+                mean_gap_ci95=interval(parts[drawn, label] / counts[drawn, label]) if len(mine) else None,
             )
         )
     return shares

@@ -6,7 +6,7 @@ that differ in nothing but their targets, as in a regression, have ΔW = 0 and a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -14,6 +14,15 @@ from torch import Tensor
 from audit.blocks.duality import FixedSplit, FlatPart, Remainder, SharpPart
 from audit.duality.basis import STILL, Basis, Projections, settle
 from audit.duality.bootstrap import Array, Evidence, Part
+from audit.duality.errors import (
+    DirectionErrors,
+    PairColumns,
+    TotalErrors,
+    direction_errors,
+    error_of,
+    share_error,
+    total_errors,
+)
 from audit.duality.layer import Duals, LayerPairs
 from audit.duality.split import Border, sharp_border
 
@@ -33,6 +42,8 @@ class Decomposition:
     fixed: FixedSplit | None
     share_skipped: str | None
     evidence: Evidence
+    direction_errors: DirectionErrors
+    total_errors: TotalErrors
 
 
 def decompose(duals: Duals, numbers: LayerPairs, basis: Basis, leading: int, classes: int | None) -> Decomposition:
@@ -41,18 +52,21 @@ def decompose(duals: Duals, numbers: LayerPairs, basis: Basis, leading: int, cla
     s = numbers.s[alive]
     found = settle(basis, duals.project(basis.vectors)[alive], s, leading)
     w, g = found.w, s[:, None] * found.w
+    pairs = _pair_columns(duals, numbers, w, g)
     contribution = ((g - g.mean(0)) * (w - w.mean(0))).mean(0)
     sigma_w = w.std(0, correction=0)
+    c = _correlations(numbers, found.sigma_g, sigma_w, contribution)
     remainder = _remainder(numbers, basis, found, sigma_w, contribution)
+    errors = total_errors(pairs, remainder.sigma_g, remainder.sigma_w)
     border = sharp_border(found.sigma_g.tolist(), numbers.total_g)
     total = float(contribution.sum()) + remainder.contribution
     part, share = _part_of(contribution, border.count, total)
     return Decomposition(
         projections=found,
         sigma_w=sigma_w.cpu().numpy(),
-        c=_correlations(numbers, found.sigma_g, sigma_w, contribution),
+        c=c,
         contribution=contribution.cpu().numpy(),
-        remainder=remainder,
+        remainder=remainder if basis.complete else _with_errors(remainder, errors),
         border=border,
         sharp=SharpPart(
             count=border.count,
@@ -64,11 +78,11 @@ def decompose(duals: Duals, numbers: LayerPairs, basis: Basis, leading: int, cla
             note=border.note,
         ),
         flat=FlatPart(contribution=total - part, share=None if share is None else 1 - share),
-        fixed=_fixed(contribution, classes, total, basis.complete),
+        fixed=_fixed(contribution, classes, total, basis.complete, w, s, pairs.whole),
         share_skipped=None if total > 0 else f"the directions' sum is not positive ({total:.3g}): it has no shares",
-        evidence=Evidence(
-            numbers.gap[alive].cpu().numpy(), _sharp_part(w, s, border.count), _whole_part(duals, numbers)
-        ),
+        evidence=Evidence(numbers.gap[alive].cpu().numpy(), _sharp_part(w, s, border.count), pairs.whole),
+        direction_errors=direction_errors(w, g, c),
+        total_errors=errors,
     )
 
 
@@ -78,12 +92,21 @@ def _part_of(contribution: Tensor, count: int, total: float) -> tuple[float, flo
     return part, part / total if total > 0 else None
 
 
-def _fixed(contribution: Tensor, classes: int | None, total: float, complete: bool) -> FixedSplit | None:
+def _fixed(
+    contribution: Tensor, classes: int | None, total: float, complete: bool, w: Tensor, s: Tensor, whole: Part
+) -> FixedSplit | None:
     if classes is None or (classes > len(contribution) and not complete):
         return None
     count = min(classes, len(contribution))
     part, share = _part_of(contribution, count, total)
-    return FixedSplit(count=count, contribution=part, share=share)
+    pairs = _sharp_part(w, s, count)
+    return FixedSplit(
+        count=count,
+        contribution=part,
+        contribution_std=error_of(pairs.first_order()),
+        share=share,
+        share_std=share_error(pairs, whole, total),
+    )
 
 
 def _remainder(
@@ -100,6 +123,15 @@ def _remainder(
     )
 
 
+def _with_errors(remainder: Remainder, errors: TotalErrors) -> Remainder:
+    return replace(
+        remainder,
+        contribution_std=errors.remainder,
+        sigma_g_std=errors.remainder_sigma_g,
+        sigma_w_std=errors.remainder_sigma_w,
+    )
+
+
 def _correlations(numbers: LayerPairs, sigma_g: Tensor, sigma_w: Tensor, contribution: Tensor) -> list[float | None]:
     """c_n = cov/(σ_g σ_w); None where one of them does not vary beyond rounding."""
     varies = (sigma_g > STILL * numbers.total_g**0.5) & (sigma_w > STILL * numbers.total_w**0.5)
@@ -113,12 +145,27 @@ def _sharp_part(w: Tensor, s: Tensor, count: int) -> Part:
     return _part((g * w).sum(1), w @ g.mean(0), g @ w.mean(0))
 
 
-def _whole_part(duals: Duals, numbers: LayerPairs) -> Part:
-    """All directions, kept or not: projections on the means themselves."""
-    on_means = duals.project(torch.stack([numbers.mean_g, numbers.mean_w]))[numbers.alive]
-    s, squared = numbers.s[numbers.alive], numbers.squared_norm[numbers.alive]
-    return _part(s * squared, on_means[:, 0], s * on_means[:, 1])
+def _pair_columns(duals: Duals, numbers: LayerPairs, w: Tensor, g: Tensor) -> PairColumns:
+    """All directions, kept or not, by projections on the means themselves; and the kept ones w, g [K, N]."""
+    alive = numbers.alive
+    on_mean_g, on_mean_w = duals.project(torch.stack([numbers.mean_g, numbers.mean_w]))[alive].unbind(1)
+    s, squared, gap = numbers.s[alive], numbers.squared_norm[alive], numbers.gap[alive]
+    return PairColumns(
+        target=_array(torch.where(squared > 0, 0.0, gap)),
+        square_w=_array(squared),
+        variance_w=_array(squared - 2 * on_mean_w),
+        variance_g=_array(s * gap - 2 * s * on_mean_g),
+        kept_variance_w=_array((w - w.mean(0)).square().sum(1)),
+        kept_variance_g=_array((g - g.mean(0)).square().sum(1)),
+        whole=_part(s * squared, on_mean_g, s * on_mean_w),
+        kept=_sharp_part(w, s, w.shape[1]),
+    )
 
 
 def _part(*columns: Tensor) -> Part:
-    return Part(*(column.cpu().numpy() for column in columns))
+    return Part(*map(_array, columns))
+
+
+def _array(column: Tensor) -> Array:
+    array: Array = column.cpu().numpy()
+    return array

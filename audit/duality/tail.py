@@ -27,18 +27,18 @@ class Lines:
 
     def __init__(self, capture: Capture, layer: DenseLayer, x: Tensor, y: Tensor) -> None:
         self._capture, self._layer = capture, layer
-        self._own = torch.cat([record.loss for record in capture.forward(x, y)])
-        self._x, self._y = x, y.to(self._own.device)
+        self.own = torch.cat([record.loss for record in capture.forward(x, y)])  # losses at W itself [n]
+        self._x, self._y = x, y.to(self.own.device)
         self._tail = None if capture.fixed_batch else cut_behind(capture.network, layer)
         if self._tail is not None:
             self._given, self._z = _input_and_answer(capture, layer, x)
-            if not torch.allclose(self._tail_losses(self._z), self._own, rtol=AGREEMENT, atol=AGREEMENT):
+            if not torch.allclose(self._tail_losses(self._z), self.own, rtol=AGREEMENT, atol=AGREEMENT):
                 self._tail = None
 
     @property
     def mean_loss(self) -> float:
         """L at W itself."""
-        return float(self._own.mean())
+        return float(self.own.mean())
 
     def along(self, E: Tensor) -> Losses:
         """Losses with the layer's weights at W + t E; E [out, in]."""

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from audit.blocks.duality import Width
-from audit.duality.tail import Lines
+from audit.duality.tail import Lines, Losses
 
+STEP = 1e-3  # relative, beyond the place where the loss has doubled, to see its slope there
 TOLERANCE = 1e-6  # of the place where the loss has doubled
 FARTHEST = 1e3  # multiples of ‖W‖ that are walked before the loss counts as never doubling
 MOST_STEPS = 60
@@ -46,11 +47,37 @@ def _width(place: int, lines: Lines, E: Tensor, curvature: float, weight_norm: f
     far = FARTHEST * max(weight_norm, 1.0)
     upper = crossing(lambda t: float(along(t).mean()), lines.mean_loss, start, far)
     lower = crossing(lambda t: float(along(-t).mean()), lines.mean_loss, start, far)
-    if lower is None or upper is None:
-        why = "the train loss does not double on both sides, however far one walks"
-        below = None if lower is None else -lower
-        return Width(direction=place, lower=below, upper=upper, width=None, skipped=why)
-    return Width(direction=place, lower=-lower, upper=upper, width=upper + lower)
+    above = None if upper is None else _moved(along, lines, upper)
+    below = None if lower is None else _moved(along, lines, -lower)
+    both = None if above is None or below is None else above - below
+    return Width(
+        direction=place,
+        lower=None if lower is None else -lower,
+        upper=upper,
+        width=None if lower is None or upper is None else upper + lower,
+        lower_std=_error(below),
+        upper_std=_error(above),
+        width_std=_error(both),
+        skipped=None if both is not None else "the train loss does not double on both sides, however far one walks",
+    )
+
+
+def _moved(along: Losses, lines: Lines, t: float) -> Tensor:
+    """What each sample adds to the place t where the mean loss has doubled, to first order [n].
+
+    L(t) − 2 L(0) = 0 moves t by minus its own change over its slope, seen by a small step beyond t.
+    """
+    beyond = along(t * (1 + STEP)) - 2 * lines.own
+    slope = float(beyond.mean()) / (t * STEP)
+    return -beyond / slope if slope != 0 else torch.zeros_like(beyond)
+
+
+def _error(added: Tensor | None) -> float | None:
+    """Standard error of the mean of what samples add; None where it is no number."""
+    if added is None:
+        return None
+    error = float(added.std(correction=0)) / len(added) ** 0.5
+    return error if math.isfinite(error) else None
 
 
 def _none(place: int, why: str) -> Width:
