@@ -26,6 +26,7 @@ def compare_reports(old: Named, new: Named, command: str, at_one_loss: AtOneLoss
     inside, matched, why = inside_numbers(old.report, new.report, at_one_loss)
     numbers = [voided(number) if void else number for number in (*observed, *inside)]
     first = next(number for number in numbers if number.key == primary)
+    loss = next(number for number in numbers if number.key == "gap.test_loss")
     alone = disagreements(old.report, new.report)
     notes = [primary_note(first, "models"), *ground_notes(old.report, new.report), *why, family_note(numbers, primary)]
     findings = [findings_of([side.report]) for side in (old, new)]
@@ -40,7 +41,7 @@ def compare_reports(old: Named, new: Named, command: str, at_one_loss: AtOneLoss
         void=void,
         primary=primary,
         verdict=VOID if void else first.verdict,
-        headline=headline(first, void, alone, new.report),
+        headline=headline(first, loss, void, alone, new.report),
         numbers=numbers,
         matched=matched,
         only_old_wrong=None if alone is None else alone[0],

@@ -11,8 +11,8 @@ from audit.report import Report
 NAMES = {"gap.test_error": "test error", "gap.test_loss": "test loss"}
 
 
-def headline(primary: Number, void: str | None, alone: tuple[int, int] | None, new: Report) -> list[str]:
-    """The verdict about two models."""
+def headline(primary: Number, loss: Number, void: str | None, alone: tuple[int, int] | None, new: Report) -> list[str]:
+    """The verdict about two models; `loss` is the number of the test loss."""
     if void is not None:
         return [f"No verdict: the test split is void. {void}", f"For the record: {_measured(primary)}."]
     first = {
@@ -23,6 +23,8 @@ def headline(primary: Number, void: str | None, alone: tuple[int, int] | None, n
     sentences = [f"{first}: {_measured(primary)}{_reading(primary)}."]
     if alone is not None and primary.verdict != SAME:
         sentences.append(_disagreement(*alone))
+    if primary.key != loss.key and loss.verdict in (BETTER, WORSE) and loss.verdict != primary.verdict:
+        sentences.append(_beside(loss))
     if new.model.task == "regression" and primary.old is not None and primary.new is not None:
         rmse = [(2 * value / new.model.outputs) ** 0.5 for value in (primary.old, primary.new)]
         sentences.append(f"As root mean squared error: {number(rmse[0])} before, {number(rmse[1])} now.")
@@ -51,6 +53,16 @@ def _disagreement(only_old: int, only_new: int) -> str:
     return (
         f"They differ in being right on {number(only_old + only_new)} samples: {number(only_new)} that only the new "
         f"one gets wrong, {number(only_old)} that only the old one does."
+    )
+
+
+def _beside(loss: Number) -> str:
+    """The test loss where it tells another story than the test error."""
+    side = "higher" if loss.verdict == WORSE else "lower"
+    fits = "worse" if loss.verdict == WORSE else "better"
+    return (
+        f"Not part of the verdict: the mean test loss of the new one is {side}, by {difference(loss)}{within(loss)}; "
+        f"its probabilities fit these samples {fits}."
     )
 
 

@@ -25,6 +25,9 @@ SECTIONS = {
     "duality": "Where the gap comes from",
 }
 
+SHORT = {"test_error": "Test", "train_error": "Train", "error_gap": "Gap"}
+SHORT |= {"test_loss": "Test", "train_loss": "Train", "loss_gap": "Gap"}
+
 
 @dataclass(frozen=True)
 class Row:
@@ -77,10 +80,10 @@ def _sections(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row], list[str]]]
 
 def _pictures(rows: Sequence[Row]) -> Iterator[tuple[str, list[tuple[str, float, list[float], str]], str]]:
     """Differences that share a unit, to be drawn beneath one another: kind of number, rows and what the axis counts."""
-    for kind, words in (("percent", "new minus old, share of samples"), ("number", "new minus old, mean loss")):
+    for kind, words in (("percent", "wrong answers, new minus old"), ("number", "mean loss, new minus old")):
         own = [row for row in rows if row.number.section == "observed" and row.number.kind == kind]
         drawn = [
-            (row.number.name.partition(":")[0], row.number.difference, list(row.number.ci95), row.difference)
+            (SHORT[row.number.key.removeprefix("gap.")], row.number.difference, list(row.number.ci95), row.difference)
             for row in own
             if row.number.difference is not None and row.number.ci95 is not None
         ]

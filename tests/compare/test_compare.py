@@ -196,3 +196,14 @@ def test_recipes_interval_by_hand():
     half = stats.t.ppf(0.975, freedom) * (of_seeds + of_samples) ** 0.5
     assert found.ci95 == pytest.approx((2.5 - half, 2.5 + half), rel=1e-5)
     assert found.seeds_share == pytest.approx(of_seeds / (of_seeds + of_samples))
+
+
+def test_a_loss_that_tells_another_story_is_told_beside_the_verdict():
+    wrong = answers(N, 0.1, 0)
+    old, new = made("old", test=split(wrong + 0.1, wrong)), made("new", test=split(wrong + 0.5, wrong))
+    found = compare_reports(old, new, "")
+    assert found.verdict == "the same"
+    assert found.headline[-1] == (
+        "Not part of the verdict: the mean test loss of the new one is higher, by +0.4 (95 % interval +0.4 to +0.4); its "
+        "probabilities fit these samples worse."
+    )
