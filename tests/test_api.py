@@ -9,7 +9,9 @@ import random
 import runpy
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
-from twins import EXACT, QUICK, audited_as, data_of, trained
+from twins import EXACT, QUICK, SINGLE, audited_as, data_of, trained
 
 from audit import AuditError, Policy, PolicyFailed, Report, Rule, audit_model
 from audit.errors import DataError, ModelError, UsageError
@@ -216,6 +218,53 @@ def test_estimators_need_their_converter(monkeypatch: pytest.MonkeyPatch) -> Non
         audited(LogisticRegression(), *pairs("relu"))
 
 
+class Trained(nn.Module):
+    """What is left on a module after training: a trainer, a loss with its history, weights behind old-style hooks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = copy.deepcopy(trained("relu"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.network[0] = nn.utils.weight_norm(self.network[0])
+        self._trainer = SimpleNamespace(steps=(step for step in range(3)))  # nothing can copy a generator
+        self.loss = self.network(torch.ones(2, 13)).sum()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.network(x)
+        return scores
+
+
+class Branching(nn.Module):
+    """No exporter makes a graph of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = copy.deepcopy(trained("relu"))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.network(x) if x.sum() < 1e9 else -self.network(x)
+        return scores
+
+
+@pytest.mark.parametrize("kind", [Trained, Branching])
+def test_a_module_fresh_from_training_is_audited_in_silence(
+    kind: type[nn.Module], wine: Report, capfd: pytest.CaptureFixture[str]
+) -> None:
+    report = audited(kind(), *pairs("relu"))
+    assert report.gap.test_loss == pytest.approx(wine.gap.test_loss, rel=SINGLE)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_script_module_is_audited(wine: Report) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        script = torch.jit.trace(copy.deepcopy(trained("relu")), torch.ones(3, 13))
+    report = audited(script, *pairs("relu"))
+    assert report.model.format == "torchscript"
+    assert report.gap.test_loss == pytest.approx(wine.gap.test_loss, rel=EXACT)
+
+
 class Uncopyable(nn.Linear):
     def __deepcopy__(self, memo: object) -> nn.Module:
         raise TypeError("cannot pickle '_thread.lock' object")
@@ -229,6 +278,11 @@ NO_PAIR = r"give a pair \(x, y\), or a torch Dataset or DataLoader that yields s
     [
         ({"model": 3}, UsageError, r"^audit_model: a int is no model; give an nn\.Module, a scikit-learn"),
         ({"model": Uncopyable(13, 3)}, ModelError, r"^Uncopyable: cannot be copied \(cannot pickle '_thread\.lock'"),
+        (
+            {"model": nn.LazyLinear(3)},
+            ModelError,
+            r"^LazyLinear: a lazy layer has no weights yet; train it, or run one",
+        ),
         ({"train": np.ones((4, 13))}, DataError, rf"^train: a ndarray holds no labelled samples; {NO_PAIR}"),
         ({"test": DataLoader([{"x": 1, "y": 2}] * 4)}, DataError, rf"^test: holds a dict where samples .*; {NO_PAIR}"),
         ({"train": DataLoader([(1, 2, 3)] * 4)}, DataError, rf"^train: holds 3 parts where samples .*; {NO_PAIR}"),

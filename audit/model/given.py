@@ -21,6 +21,7 @@ from audit.model.common import check_weights, first_line, float_type, input_name
 from audit.settings import Settings
 
 WRAPPERS = ("module", "_orig_mod")  # of DataParallel and DistributedDataParallel, of torch.compile
+TRAINERS = ("_trainer", "trainer", "_fabric")  # what training loops hang on a module; the data hang on it in turn
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -28,16 +29,12 @@ def given_network(module: nn.Module, settings: Settings) -> Model:
     """A frozen copy on the CPU, in eval mode. Its input shape is not known before data is at hand: see `trace`."""
     module = _unwrapped(module)
     path = Path(type(module).__name__)
-    try:
-        network = copy.deepcopy(module)
-    except Exception as error:  # whatever a user's attributes say to being copied
-        raise ModelError(
-            f"{path}: cannot be copied ({first_line(error)}), and the audit works on a copy; pass a module without "
-            "such attributes, or its file."
-        ) from error
+    if any(map(nn.parameter.is_lazy, module.parameters())):
+        raise ModelError(f"{path}: a lazy layer has no weights yet; train it, or run one batch through it, first.")
+    network = _copied(module, path).cpu().eval()
     hooks = _without_hooks(network)
-    network = network.cpu().eval().requires_grad_(False)
-    network.zero_grad(set_to_none=True)
+    for parameter in network.parameters():
+        parameter.requires_grad_(False).grad = None
     check_weights(network.state_dict(), path)
     return Model(
         network=network,
@@ -55,6 +52,22 @@ def _unwrapped(module: nn.Module) -> nn.Module:
     while isinstance(module, parallel) or hasattr(module, "_orig_mod"):
         module = next(getattr(module, name) for name in reversed(WRAPPERS) if hasattr(module, name))
     return module
+
+
+def _copied(module: nn.Module, path: Path) -> nn.Module:
+    """A deep copy without a trainer; of tensors with a history, which torch refuses to copy, their numbers."""
+    attributes = [item for each in module.modules() for item in vars(each).items()]
+    tensors = [value for _, value in attributes if isinstance(value, torch.Tensor) and not value.is_leaf]
+    memo: dict[int, Any] = {id(tensor): tensor.detach().clone() for tensor in tensors}
+    memo |= {id(value): None for name, value in attributes if name in TRAINERS and hasattr(value, "__dict__")}
+    try:
+        with torch.no_grad():
+            return copy.deepcopy(module, memo)
+    except Exception as error:  # whatever a user's attributes say to being copied
+        raise ModelError(
+            f"{path}: cannot be copied ({first_line(error)}), and the audit works on a copy; pass a module without "
+            "such attributes, or its file."
+        ) from error
 
 
 def _without_hooks(network: nn.Module) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 import torch
@@ -99,7 +100,8 @@ def _this_batch(model: Model, x: Tensor, output: str) -> Model:
 
 
 def _exported(model: Model, x: Tensor, output: str, shapes: tuple[dict[int, Any]] | None) -> Model:
-    program = torch.export.export(copy.deepcopy(model.network), (x,), dynamic_shapes=shapes, strict=False)
+    with redirect_stderr(StringIO()):  # where torch prints half a graph when it fails
+        program = torch.export.export(copy.deepcopy(model.network), (x,), dynamic_shapes=shapes, strict=False)
     return _model_of(program, model, output)
 
 
