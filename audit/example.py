@@ -15,14 +15,17 @@ SAMPLES = 3
 FREE_SIZES = (32, 224, 28, 64, 16, 8, 1)  # tried, in this order, for a size that the file leaves open
 
 
-def example_input(model: Model) -> Tensor:
-    """Random samples [n, ...] that the network accepts."""
-    for shape in _shapes(model):
+def example_input(model: Model, wanted: tuple[int, ...] | None = None) -> Tensor:
+    """Random samples [n, ...] that the network accepts, of the shape wanted or of one that is found by trying."""
+    for shape in _shapes(model) if wanted is None else [wanted]:
         if accepts(model, shape):
             return _random(model, shape)
+    if wanted is not None:
+        shown = ",".join(map(str, wanted))
+        raise ModelError(f"{model.path}: does not run on samples of --input-shape {shown}; give the shape it takes.")
     raise ModelError(
-        f"{model.path.name}: the file does not say what input shape it takes and none could be guessed; "
-        "run `gen-audit report` with the data instead."
+        f"{model.path}: the file does not say what input shape it takes and none could be guessed; "
+        "say it with --input-shape, such as --input-shape 3,32,32."
     )
 
 

@@ -17,7 +17,7 @@ from audit.settings import Settings
 def list_layers(model_path: Path, settings: Settings) -> tuple[Model, Layers]:
     """The layers of a model without data: it is shown made-up inputs of the shape it takes."""
     model = load_model(model_path, settings)
-    example = example_input(model)
+    example = example_input(model, settings.input_shape)
     model = trace(model, example, settings=settings)
     example = example.to(float_type(model.network)) if example.is_floating_point() else example
     try:

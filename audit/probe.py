@@ -7,19 +7,23 @@ that layer.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from audit.errors import ModelError
+from audit.model.parity import COUPLED
 from audit.replay import Replay
-from audit.watch import arrange, watch
+from audit.watch import Calls, arrange, watch
 
 SAME = 1e-3
 """Scores agree where they differ by less than this share of the distance between taker and giver, …"""
 ROUNDING = 64
 """… or by less than so many units in the last place of the largest score."""
+COMPANY = 1e-3
+"""Beyond this share of the largest score, a sample's own scores moved because another one left the batch."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,15 @@ class Probe:
                 "the network answers NaN or infinity to the samples it was tried on; check the weights of the model "
                 "and the preprocessing of the data."
             )
-        self._fewer = None if batch or self.n < 3 else watch(network, example[:-1])[1]
+        self._fewer = None if batch or self.n < 3 else self._without_the_first(network, example)
         self._taker, self._giver = _farthest(self._run.f, self._other.f)
+
+    def _without_the_first(self, network: nn.Module, example: Tensor) -> Mapping[str, Calls]:
+        f, calls = watch(network, example[1:])
+        scale = float(self._run.f.abs().max())
+        if not _close(f, self._run.f[1:], COMPANY * scale):
+            raise ModelError(COUPLED)
+        return calls
 
     def batch_axis(self, path: str) -> int | None:
         """The axis that shrinks with the batch; with a fixed batch, the first that is a multiple of it."""

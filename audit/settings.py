@@ -52,6 +52,8 @@ class Settings:
     trust_pickle: bool = knob(False, "unpickle a whole nn.Module; this can run code hidden in the file")
     output: str | None = knob(None, "name of the output to audit, where the model has several")
     input: str | None = knob(None, "name of the input to feed, where the model has several")
+    fix_input: tuple[str, ...] | None = knob(None, "hold other inputs at a constant: NAME=VALUE,NAME=VALUE (ONNX)")
+    input_shape: tuple[int, ...] | None = knob(None, "shape of one sample, where the file leaves sizes open")
     task: str = knob("auto", "what the model does", "auto", "classification", "binary", "regression")
     # the data
     layout: str = knob(

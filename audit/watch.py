@@ -9,6 +9,8 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
+from audit.errors import ModelError
+
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 Calls = list[tuple[Tensor, Tensor]]  # (input, output) of each time a module was called in one forward pass
@@ -16,8 +18,16 @@ Calls = list[tuple[Tensor, Tensor]]  # (input, output) of each time a module was
 
 def scores(network: nn.Module, x: Tensor) -> Tensor:
     """Scores f [n, C]: a network with one output may answer [n]."""
-    f: Tensor = network(x)
-    return f.reshape(len(x), -1)
+    return _rows(network(x), len(x))
+
+
+def _rows(f: Tensor, n: int) -> Tensor:
+    if f.dim() == 0 or len(f) != n:
+        raise ModelError(
+            f"{n} samples give an answer of shape {list(f.shape)}, not one row of scores each; export the model with "
+            "an output [n, classes] and a free batch size."
+        )
+    return f.reshape(n, -1)
 
 
 @torch.no_grad()
@@ -39,7 +49,7 @@ def watch(
         if isinstance(module, (nn.Linear, *CONVOLUTIONS))
     }
     with hooked(network, watched):
-        return (runner or network)(x).reshape(len(x), -1), calls
+        return _rows((runner or network)(x), len(x)), calls
 
 
 @contextmanager

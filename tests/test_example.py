@@ -41,9 +41,16 @@ def test_where_none_fits_the_sentence_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         example_input(unsaid(nn.Sequential(nn.Unflatten(1, (3, 7)), nn.Flatten(), nn.Linear(21, 2), nn.Linear(5, 2))))
     assert str(caught.value) == (
-        "model: the file does not say what input shape it takes and none could be guessed; run `gen-audit report` with "
-        "the data instead."
+        "model: the file does not say what input shape it takes and none could be guessed; say it with --input-shape, "
+        "such as --input-shape 3,32,32."
     )
+
+
+def test_a_shape_that_is_said_is_taken_or_refused() -> None:
+    model = unsaid(nn.Sequential(nn.Unflatten(1, (3, 7)), nn.Flatten(), nn.Linear(21, 2)))
+    assert example_input(model, (21,)).shape[1:] == (21,)
+    with pytest.raises(ModelError, match="does not run on samples of --input-shape 3,7; give the shape it takes"):
+        example_input(model, (3, 7))
 
 
 def test_torchscript_layers_are_listed_without_data(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from audit.settings import resolve
 
 
 @app.command()
-@with_settings("arch", "trust_pickle", "output", "input", "conv")
+@with_settings("arch", "trust_pickle", "output", "input", "fix_input", "input_shape", "conv")
 def layers(model: ModelPath, as_json: AsJson = False, **flags: Any) -> None:
     """List the layers of MODEL: measured, or passed by and why."""
     from audit.listing import list_layers

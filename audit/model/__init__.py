@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from audit.errors import UsageError
+
 if TYPE_CHECKING:
     from audit.model.base import Model
     from audit.settings import Settings
@@ -18,6 +20,8 @@ def load_model(path: Path, settings: Settings) -> Model:
 
     path = Path(path)
     form = detect(path)
+    if settings.fix_input and form != "onnx":
+        raise UsageError("--fix-input: only ONNX files can have inputs held at a constant; drop it, or export to ONNX.")
     if form == "onnx":
         from audit.model.onnx.load import load
     elif form == "pt2":

@@ -29,6 +29,10 @@ in the last place of a deep network's answer (float32: 6e-8 each, float16: 5e-4)
 """
 STEADY = 1e-9
 """Two runs of the same network in float64 may differ by the order of their sums, not by more."""
+COUPLED = (
+    "the answer for one sample depends on the other samples of its batch, so samples cannot be audited one by one; "
+    "export it in inference mode, with the statistics of BatchNorm fixed and each sequence a sample of its own."
+)
 
 
 @dataclass(frozen=True)
@@ -74,10 +78,7 @@ def check_behaviour(model: Model, x: Array) -> None:
     company = samples.copy()
     company[1::2] = _others(samples[1::2])
     if not _steady(first[::2], network(company)[::2]):
-        raise ModelError(
-            f"{model.path}: the answer for one sample depends on the other samples of its batch, so samples cannot be "
-            "audited one by one; export it in inference mode, with the statistics of BatchNorm fixed."
-        )
+        raise ModelError(f"{model.path}: {COUPLED}")
 
 
 def _first(x: Array) -> Array:

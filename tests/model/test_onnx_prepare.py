@@ -242,10 +242,26 @@ def test_loops_are_refused(tmp_path: Path) -> None:
     assert "runs a loop; export the model unrolled" in refusal(model, tmp_path)
 
 
-def test_quantised_weights_are_refused_even_if_constant(tmp_path: Path) -> None:
-    nodes = [node("DequantizeLinear", ["w", "s"], ["f"]), node("MatMul", ["x", "f"], ["y"])]
-    model = graph(nodes, {"w": np.ones((4, 3), np.int8), "s": np.array(0.1, np.float32)})
-    assert "audit the float model it came from (operator DequantizeLinear)" in refusal(model, tmp_path)
+def test_weights_stored_in_few_bits_are_the_floats_the_file_makes_of_them(tmp_path: Path) -> None:
+    stored = np.random.default_rng(0).integers(-127, 128, (4, 3)).astype(np.int8)
+    scale = np.array([0.1, 0.02, 0.5], np.float32)
+    nodes = [node("DequantizeLinear", ["w", "s"], ["f"], axis=1), node("MatMul", ["x", "f"], ["y"])]
+    model = agrees(loaded(graph(nodes, {"w": stored, "s": scale}), tmp_path))
+    (weight,) = model.network.parameters()
+    assert np.array_equal(weight.numpy(), (stored * scale).T)
+    assert model.notes[0].startswith("1 weights are stored quantised; the audit is of the floats that the file makes")
+
+
+def test_quantised_steps_are_refused(tmp_path: Path) -> None:
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "zero"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "zero"], ["d"]),
+        node("MatMul", ["d", "w"], ["y"]),
+    ]
+    constants = {"w": weights(4, 3), "s": np.array(0.1, np.float32), "zero": np.array(0, np.int8)}
+    assert "audit the float model it came from (operator DequantizeLinear, QuantizeLinear)" in refusal(
+        graph(nodes, constants), tmp_path
+    )
 
 
 def test_operators_nobody_knows_are_named(tmp_path: Path) -> None:

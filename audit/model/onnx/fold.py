@@ -123,12 +123,14 @@ def _sizes(node: NodeProto, kind: TensorType) -> list[int | None] | None:
 def _static_value(
     node: NodeProto, sizes: Mapping[str, list[int | None] | None], known: Mapping[str, TensorProto]
 ) -> Array | None:
-    """The value of a Shape, or of a Gather or Slice of one, if it touches static sizes only."""
+    """The value of a Shape, or of a Size, Gather or Slice of one, if it touches static sizes only."""
     if node.op_type == "Shape" and (own := sizes.get(node.output[0])) is not None:
         return None if None in own else np.array(own, dtype=np.int64)
     shape = sizes.get(node.input[0]) if node.input else None
     if shape is None or any(name and name not in known for name in node.input[1:]):
         return None
+    if node.op_type == "Size":
+        return np.array(len(shape), dtype=np.int64)  # how many axes there are is static, whatever their sizes
     positions = np.arange(len(shape))
     if node.op_type == "Gather":
         chosen = positions[to_array(known[node.input[1]])]
@@ -166,6 +168,9 @@ def fold_constants(model: ModelProto) -> bool:
 
 
 def _foldable(node: NodeProto) -> bool:
+    """Weights that are stored as int8 and a scale become the floats that the file computes with; nothing else does."""
+    if node.op_type == "DequantizeLinear":
+        return node.domain in ("", "ai.onnx", "com.microsoft")
     quantised = "quantize" in node.op_type.lower() or "Integer" in node.op_type
     return node.op_type not in RANDOM and not quantised and node.domain in ("", "ai.onnx", "ai.onnx.ml")
 

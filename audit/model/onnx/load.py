@@ -13,9 +13,10 @@ from audit.model.common import check_weights
 from audit.model.onnx.batch import settle_batch
 from audit.model.onnx.convert import convert
 from audit.model.onnx.dense import rewrite_dense
-from audit.model.onnx.graph import opset
+from audit.model.onnx.graph import opset, walk
+from audit.model.onnx.held import Held, held_inputs, held_notes, hold, wanted_values
 from audit.model.onnx.outputs import take_off_head
-from audit.model.onnx.ports import choose_input, choose_output
+from audit.model.onnx.ports import choose_input, choose_output, fix_sizes
 from audit.model.onnx.prepare import class_labels, prepare, refuse
 from audit.model.onnx.read import Source, read
 from audit.model.onnx.runtime import Reference
@@ -41,7 +42,12 @@ def load(path: Path, settings: Settings) -> Model:
     source = read(path)
     output = choose_output(path, source.model, settings.output)
     plain = prepare(source.model, output)
-    declared = _declared_input(path, plain, settings.input)
+    values = wanted_values(path, source.model, settings.fix_input)
+    fed = choose_input(path, plain, settings.input, values)
+    held = held_inputs(path, source.model, fed, values)
+    hold(plain, fed, held)
+    fix_sizes(path, plain, settings.input_shape)
+    declared = _declared_input(path, plain)
     opened, batch = settle_batch(plain)
     refuse(path, opened.graph)
     head, head_notes = take_off_head(path, opened)
@@ -60,16 +66,23 @@ def load(path: Path, settings: Settings) -> Model:
         opset=opset(source.model) or None,
         ops=ops,
         names=names,
-        notes=(*_batch_notes(declared.batch, batch), *head_notes, *dense_notes, *_class_notes(source.model, output)),
+        notes=(
+            *held_notes(held, values),
+            *_batch_notes(declared.batch, batch),
+            *_weight_notes(plain, opened),
+            *head_notes,
+            *dense_notes,
+            *_class_notes(source.model, output),
+        ),
         classes=tuple(map(str, class_labels(source.model, output))) or None,
-        reference=_reference(source, declared, output),
+        reference=_reference(source, declared, output, held),
         reference_name="onnxruntime",
     )
 
 
-def _declared_input(path: Path, model: ModelProto, wanted: str | None) -> InputSpec:
+def _declared_input(path: Path, model: ModelProto) -> InputSpec:
     """The input as the file declares it, its own batch size included."""
-    name = choose_input(path, model, wanted)
+    name = model.graph.input[0].name
     kind = tensor_type(model.graph.input[0])
     if kind.element not in DTYPES:
         raise ModelError(
@@ -93,6 +106,17 @@ def _layers(network: torch.fx.GraphModule) -> tuple[dict[str, str], dict[str, st
     return names, dict(network.onnx_ops)  # type: ignore[arg-type]
 
 
+def _weight_notes(plain: ModelProto, opened: ModelProto) -> tuple[str, ...]:
+    """The sentence for weights that were stored in few bits."""
+    before, after = (sum(node.op_type == "DequantizeLinear" for node in m.graph.node) for m in (plain, opened))
+    if before == after:
+        return ()
+    return (
+        f"{before - after} weights are stored quantised; the audit is of the floats that the file makes of them, and "
+        "onnxruntime was compared without its shortcuts for such weights, which round further.",
+    )
+
+
 def _batch_notes(declared: int | None, kept: int | None) -> tuple[str, ...]:
     if declared is None:
         return ()
@@ -106,6 +130,9 @@ def _class_notes(model: ModelProto, output: str) -> tuple[str, ...]:
     return (f"The file names its classes {', '.join(map(str, labels))}, in this order.",) if labels else ()
 
 
-def _reference(source: Source, declared: InputSpec, output: str) -> Reference:
+def _reference(source: Source, declared: InputSpec, output: str, held: list[Held]) -> Reference:
     element = next(number for number, dtype in DTYPES.items() if dtype == declared.dtype)
-    return Reference(source.path, declared.name, element, output, declared.batch, class_labels(source.model, output))
+    labels = class_labels(source.model, output)
+    others = {one.name: one.array for one in held}
+    plain = not any(node.op_type == "DequantizeLinear" for node in walk(source.model.graph))
+    return Reference(source.path, declared.name, element, output, declared.batch, labels, others, optimise=plain)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, helper
 
 from audit.errors import ModelError
 from audit.model.onnx.graph import FLOATS, producers
-from audit.model.onnx.types import TensorType, infer_types
+from audit.model.onnx.types import TensorType, infer_types, tensor_type
 
 
 def choose_output(path: Path, model: ModelProto, wanted: str | None) -> str:
@@ -50,28 +51,29 @@ def require_flat(path: Path, name: str, kind: TensorType) -> None:
     """Refuse outputs that hold more than one row of scores per sample."""
     if not _is_flat(kind):
         raise ModelError(
-            f"{path}: the output {name!r} has shape {shape_text(kind)}, not one row of scores per sample; "
-            "choose another with --output NAME, or export the model with an output [n, classes]."
+            f"{path}: the output {name!r} has shape {shape_text(kind)}, not one row of scores per sample, which a loss "
+            "needs; choose another with --output NAME, or export the model with an output [n, classes]."
         )
 
 
-def choose_input(path: Path, model: ModelProto, wanted: str | None) -> str:
-    """The input that takes the samples; every other one must have a default value in the file."""
+def choose_input(path: Path, model: ModelProto, wanted: str | None, held: Collection[str] = ()) -> str:
+    """The input that takes the samples; every other one is held at a constant, or has a default value in the file."""
     types = infer_types(model)
-    names = [value.name for value in model.graph.input]
+    names = [value.name for value in model.graph.input if value.name not in held]
     if wanted is not None and wanted not in names:
         raise ModelError(f"{path}: there is no input {wanted!r}; --input can be one of {_listed(names, types)}.")
     if not names:
         raise ModelError(
             f"{path}: the scores do not depend on any input, so there is nothing to audit; export it again."
         )
-    others = [name for name in names if name != (wanted or names[0])]
+    fed = wanted or names[0]
+    others = [name for name in names if name != fed]
     if others:
         raise ModelError(
-            f"{path}: the model needs {len(names)} inputs at once, {_listed(names, types)}, and only one can be fed; "
-            "export it with one input and the others as constants."
+            f"{path}: the model needs {len(names)} inputs at once, {_listed(names, types)}, and only one takes the "
+            f"samples; hold the others at a constant, such as --fix-input {','.join(f'{name}=0' for name in others)}."
         )
-    return _fit_input(path, names[0], types.get(names[0], TensorType()))
+    return _fit_input(path, fed, types.get(fed, TensorType()))
 
 
 def _fit_input(path: Path, name: str, kind: TensorType) -> str:
@@ -85,6 +87,24 @@ def _fit_input(path: Path, name: str, kind: TensorType) -> str:
             "export the model with inputs [n, ...]."
         )
     return name
+
+
+def fix_sizes(path: Path, model: ModelProto, sizes: tuple[int, ...] | None) -> None:
+    """Write the sizes of one sample that `--input-shape` names into an input that leaves them open."""
+    if sizes is None:
+        return
+    declared = model.graph.input[0]
+    kind = tensor_type(declared)
+    rest = kind.shape[1:] if kind.shape is not None else (None,) * len(sizes)
+    if len(rest) != len(sizes) or any(own not in (None, size) for own, size in zip(rest, sizes, strict=True)):
+        raise ModelError(
+            f"{path}: --input-shape {','.join(map(str, sizes))} does not fit the input {declared.name!r}, whose shape "
+            f"is {shape_text(kind)}; give the sizes of one sample, without the batch."
+        )
+    batch = None if kind.shape is None else kind.shape[0]
+    free = declared.type.tensor_type.shape.dim[0].dim_param if kind.shape else ""
+    fixed = helper.make_tensor_value_info(declared.name, kind.element, [batch or free or "batch", *sizes])
+    declared.CopyFrom(fixed)
 
 
 def shape_text(kind: TensorType) -> str:

@@ -28,7 +28,11 @@ REFUSED = (
         "works on sequences of tensors; export the model with plain tensors",
     ),
     (r"Loop|Scan", "runs a loop; export the model unrolled, for a fixed number of steps"),
-    (r"If", "takes a branch that depends on the data; export the model without data-dependent control flow"),
+    (
+        r"If",
+        "takes a branch that depends on the data, or on a size that it leaves open (then say --input-shape); export it "
+        "without data-dependent control flow",
+    ),
 )
 """Operators that stop an audit, and what to say and do about them."""
 

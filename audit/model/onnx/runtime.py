@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,15 +69,25 @@ class Reference:
     A file with a fixed batch size is fed in batches of that size, the last one filled up with its last sample.
     """
 
-    def __init__(self, path: Path, input_name: str, element: int, output: str, batch: int | None, classes: list[Any]):
+    def __init__(
+        self,
+        path: Path,
+        input_name: str,
+        element: int,
+        output: str,
+        batch: int | None,
+        classes: list[Any],
+        others: Mapping[str, Callable[[Array], Array]],  # what each other input is given beside a batch of samples
+        optimise: bool = True,
+    ):
         self._path, self._input, self._element, self._output = path, input_name, element, output
-        self._batch, self._classes = batch, classes
+        self._batch, self._classes, self._others, self._optimise = batch, classes, others, optimise
         self._session: Session | None = None
 
     def __call__(self, x: Array) -> Array:
         """The file's answer to x."""
         try:
-            self._session = self._session or Session(self._path)
+            self._session = self._session or Session(self._path, self._optimise)
             return self._answer(self._session, x.astype(numpy_dtype(self._element)))
         except RuntimeFailure as failure:
             raise ModelError(
@@ -92,7 +103,8 @@ class Reference:
         return np.concatenate(parts)[: len(x)]
 
     def _once(self, session: Session, x: Array) -> Array:
-        result = session.run([self._output], {self._input: x})[0]
+        constants = {name: constant(x) for name, constant in self._others.items()}
+        result = session.run([self._output], {self._input: x, **constants})[0]
         if isinstance(result, list):  # a ZipMap: one dictionary per sample
             result = np.array([[row[label] for label in self._classes] for row in result])
         answer = np.asarray(result)
