@@ -344,6 +344,7 @@ def test_a_notebook_shows_text_as_text(wine: Report) -> None:
     shown = render_notebook(values)
     assert "<script>" not in shown and "&lt;b&gt;void" in shown
     assert shown.count("&lt;script&gt;") == 2
+    assert shown.count("<details") == len(values["findings"])
     assert "3.33 %" in wine._repr_html_()
 
 

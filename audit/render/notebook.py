@@ -37,8 +37,12 @@ def _table(gap: dict[str, Any]) -> Markup:
 
 
 def _findings(findings: list[dict[str, Any]]) -> Markup:
-    item = Markup("<li><b>{}: {}</b> {} {}</li>")
-    items = [
-        item.format(each["level"].capitalize(), each["title"], each["explanation"], each["advice"]) for each in findings
-    ]
-    return Markup("<ul>{}</ul>").format(Markup("").join(items)) if items else Markup("")
+    """Folded, but for those that ask for attention."""
+    item = Markup("<details{}><summary><b>{}:</b> {}</summary><p>{} {}</p></details>")
+    return Markup("").join(
+        item.format(
+            " open" if each["level"] in ("concern", "watch") else "",
+            *(each["level"].capitalize(), each["title"], each["explanation"], each["advice"]),
+        )
+        for each in findings
+    )
