@@ -204,6 +204,6 @@ def test_a_loss_that_tells_another_story_is_told_beside_the_verdict():
     found = compare_reports(old, new, "")
     assert found.verdict == "the same"
     assert found.headline[-1] == (
-        "Not part of the verdict: the mean test loss of the new one is higher, by +0.4 (95 % interval +0.4 to +0.4); its "
-        "probabilities fit these samples worse."
+        "Not part of the verdict: the mean test loss of the new one is higher, by +0.4 (95 % interval +0.4 to +0.4); "
+        "its probabilities fit these samples worse."
     )
