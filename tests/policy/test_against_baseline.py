@@ -70,7 +70,7 @@ def test_other_test_samples_are_not_comparable_and_fail_the_default_policy() -> 
     new = example(**other_model(data=data, **moved))
     result = only(ERROR, new, example(**OLD))
     assert result.status == "not measurable"
-    assert result.sentence == "the two reports have no test samples in common; make a baseline on these data"
+    assert "test samples" in result.sentence and result.sentence.endswith("; make a baseline on these data")
     judged = judge(default_policy(), new, example(**OLD))
     assert [result.id for result in judged.that("fail")] == ["gap.test_loss.max_regression"]
 
