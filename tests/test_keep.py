@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from audit.blocks.outcomes import Outcomes, SplitOutcomes
 from audit.data.read import content_digest
 from audit.keep import chosen
+from audit.render import render_html
 from audit.report import Report
 
 EXAMPLES = [Path(__file__).parent / "render" / f"{name}_report.json" for name in ("example", "regression")]
@@ -47,6 +49,13 @@ def test_reports_without_outcomes_still_load():
         report = json.loads(path.read_text(encoding="utf-8"))
         report.pop("outcomes", None)
         assert Report.from_json(json.dumps(report)).outcomes is None
+
+
+def test_outcomes_are_not_on_the_page():
+    report = Report.from_json(EXAMPLES[0].read_text(encoding="utf-8"))
+    split = SplitOutcomes(sha256="c0ffee", samples=1, positions=[0], loss=[0.123456789], wrong=[0])
+    bare, told = replace(report, outcomes=None), replace(report, outcomes=Outcomes(train=split, test=split))
+    assert render_html(told.to_dict()) == render_html(bare.to_dict())
 
 
 def test_lists_of_numbers_stand_on_one_line_and_nothing_else_changes():

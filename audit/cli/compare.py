@@ -79,7 +79,7 @@ def _comparison(
         from audit.compare.compare import compare_reports
 
         return compare_reports(_named(compared[0]), _named(compared[1]), command)
-    if len(compared) == 3:
+    if len(compared) == 3 and not any(path.suffix == ".json" for path in compared):
         return _models(compared[0], compared[1], compared[2], config, quiet, command, flags)
     raise UsageError("compare: takes two report.json, or two models and the folder with their data.")
 

@@ -91,6 +91,7 @@ def test_a_leak_is_said_first(folder, tmp_path):
         (["old/0.json"], "compare: takes two report.json, or two models and the folder with their data."),
         (["old/0.json", "other.json"], "were judged on different test samples"),
         (["old/0.json", "missing.json"], "missing.json: cannot be read"),
+        (["old/0.json", "new/0.json", "old"], "compare: takes two report.json, or two models and the folder with"),
         (["--group", "old"], "compare: takes --group exactly twice"),
         (["--group", "old", "--group", "other.json"], "--group other.json: has one report; give at least two seeds"),
         (["old/0.json", "new/0.json", "-f", "docx"], "-f: 'docx' names no format that exists here"),
