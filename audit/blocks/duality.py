@@ -47,7 +47,7 @@ class Remainder:
     contribution: float
     sigma_g: float = says("root of the variance of the effective gradients outside the kept directions")
     sigma_w: float = says("the same of the dual weights")
-    contribution_std: float | None = says("standard error over pairs; null where nothing is left", default=None)
+    contribution_std: float | None = says("standard error over pairs", default=None)
     sigma_g_std: float | None = None
     sigma_w_std: float | None = None
 

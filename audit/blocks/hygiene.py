@@ -35,12 +35,14 @@ class NearDuplicates:
     dimension: float | None = says(
         "dimension that the samples locally fill; null where all distances are equal", default=None
     )
+    dimension_std: float | None = says("standard error over test samples", default=None)
     threshold: float | None = says("ratio below which a test sample is a near duplicate", default=None)
     within_train: float | None = says(
         "share of train samples with such a twin within train: how common they are in these data anyway; null where "
         "test has none",
         default=None,
     )
+    within_train_ci95: Interval = says("a Wilson interval", default=None)
     pairs: list[NearTwin] = says("the closest ones", default_factory=list)
     skipped: str | None = says("why near duplicates were not looked for", default=None)
 
@@ -83,6 +85,7 @@ class SpaceTried:
     agreement: float | None = says(
         "share of test labels that win the vote of their train neighbours, a tie counting half; null for none"
     )
+    agreement_ci95: Interval = says("a Wilson interval", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +97,7 @@ class SuspectedMislabels:
     expected_by_chance: float | None = says(
         "how many the same rule would call suspect if train labels were as right as test labels", default=None
     )
+    expected_by_chance_ci95: Interval = says("from the Wilson interval of the rule's share on test", default=None)
     estimated_rate: float | None = says("estimated share of wrong train labels beyond those in test", default=None)
     estimated_rate_ci95: Interval = None
     space: str | None = says("where the neighbours were taken from", default=None)
@@ -120,6 +124,7 @@ class ClassBalance:
     p_value: float | None = says(
         "share of random re-divisions of all samples whose X² is at least as large", default=None
     )
+    p_value_ci95: Interval = says("a Wilson interval over the re-divisions", default=None)
     differ: bool | None = says("p_value below 0.01: train and test have different proportions", default=None)
     draws: int = says("random re-divisions behind the p_value", default=0)
     skipped: str | None = says("why there is no balance", default=None)
@@ -136,6 +141,8 @@ class GapWithout:
     error_gap_ci95: Interval
     loss_gap_shift: float = says("this loss gap minus the one with all test samples")
     error_gap_shift: float | None
+    loss_gap_shift_ci95: Interval = says("bootstrap over test samples", default=None)
+    error_gap_shift_ci95: Interval = says("bootstrap over test samples", default=None)
     moved: bool = says("whether a gap without copies lies outside the 95 % interval of the gap with them")
 
 
@@ -150,10 +157,12 @@ class Leak:
     share_ci95: Interval
     coincidences: int = says("copies that may be chance: other train rows share half of their values")
     repeated_within_train: float = says("share of train samples with a same-label twin within train")
+    repeated_within_train_ci95: Interval = says("a Wilson interval", default=None)
     unexplained_share: float = says("copies that are no coincidence, over test samples")
     unexplained_share_ci95: Interval
     searched: float = says("share of the train samples on disk that were searched")
     estimated_share: float = says("share over searched: what a search of all train samples would find, about")
+    estimated_share_ci95: Interval = says("share_ci95 over searched", default=None)
     without_copies: GapWithout | None
     skipped: str | None = says("why without_copies is null", default=None)
 

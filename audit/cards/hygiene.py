@@ -45,8 +45,8 @@ CARDS = (
     Card(
         id="hygiene.conflicting_labels",
         title="Conflicting labels",
-        meaning="Samples whose very input is in train with another label: no model can be right on all of them.",
-        formula="#{train} + #{test} samples whose input occurs in train with another label",
+        meaning="Samples whose very input is in train with another label or target: no model can be right on them all.",
+        formula="#{train} + #{test} samples whose input occurs in train with another label or target",
         source="Counting",
         cannot_tell="Which of the labels is wrong, or whether the input just does not hold the answer.",
         covers=("hygiene.conflicts",),
@@ -100,7 +100,7 @@ CARDS = (
     Card(
         id="hygiene.leaked",
         title="Leaked test split",
-        meaning="How much of the test split is in train with the same label, and whether the verdict is void for it.",
+        meaning="How much of test is in train with the same label or target, and whether that voids the verdict.",
         formula=(
             "void where L ≥ 10 %, or L ≥ 1 % and the gap without the copies lies outside the 95 % interval of the "
             "gap with them;  L = max(lower end of the share of unexplained copies, lower end of the share of "

@@ -114,7 +114,10 @@ def _remainder(
 ) -> Remainder:
     """What the kept directions leave: by subtraction from totals that need no directions."""
     if basis.complete:
-        return Remainder(directions=0, contribution=0.0, sigma_g=0.0, sigma_w=0.0)
+        nothing = dict.fromkeys(
+            ("contribution", "sigma_g", "sigma_w", "contribution_std", "sigma_g_std", "sigma_w_std"), 0.0
+        )
+        return Remainder(directions=0, **nothing)
     return Remainder(
         directions=numbers.mean_w.numel() - len(contribution),
         contribution=numbers.mean_gap - numbers.target_term - numbers.mean_term - float(contribution.sum()),

@@ -100,8 +100,10 @@ def near_duplicates(ground: Ground) -> tuple[int | None, NearDuplicates]:
     return int(found.flags.sum()), NearDuplicates(
         space=tried.space.name,
         dimension=found.dimension if math.isfinite(found.dimension) else None,
+        dimension_std=found.dimension_error if math.isfinite(found.dimension_error) else None,
         threshold=found.threshold,
         within_train=found.within_train,
+        within_train_ci95=None if found.within_train is None else wilson(found.within_train, found.looked_at),
         pairs=_near_pairs(ground, found),
     )
 
@@ -131,7 +133,14 @@ def suspected_mislabels(ground: Ground) -> SuspectedMislabels:
     if why is not None:
         return _no_list([], why)
     tried = ground.label_space
-    spaces = [SpaceTried(name=one.space.name, agreement=one.agreement) for one in ground.tried]
+    spaces = [
+        SpaceTried(
+            name=one.space.name,
+            agreement=one.agreement,
+            agreement_ci95=None if one.agreement is None else wilson(one.agreement, len(ground.fresh)),
+        )
+        for one in ground.tried
+    ]
     votes = leave_one_out(tried.space, ground.y, ground.voters, ground.place)
     if _blind(ground, tried, votes):
         return _no_list(spaces, BLIND)
@@ -141,6 +150,7 @@ def suspected_mislabels(ground: Ground) -> SuspectedMislabels:
         count=count,
         share=count / n,
         expected_by_chance=chance,
+        expected_by_chance_ci95=None if chance is None else _times(n, wilson(chance / n, len(ground.fresh))),
         estimated_rate=rate,
         estimated_rate_ci95=ci,
         space=tried.space.name,
@@ -203,6 +213,10 @@ def _beside(ground: Ground, tried: Tried, rows: NDArray[np.int64]) -> list[list[
 
 def _no_list(spaces: list[SpaceTried], why: str) -> SuspectedMislabels:
     return SuspectedMislabels(spaces=spaces, neighbours=NEIGHBOURS, rule=RULE, skipped=why)
+
+
+def _times(n: int, ends: tuple[float, float]) -> tuple[float, float]:
+    return n * ends[0], n * ends[1]
 
 
 def _share(flags: Tensor) -> float:

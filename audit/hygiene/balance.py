@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.blocks.hygiene import ClassBalance
+from audit.resample import wilson
 
 SIGNIFICANT = 0.01
 
@@ -28,6 +29,7 @@ def class_balance(
         ratio=float(present.max() / present.min()),
         difference=float(np.abs(train / train.sum() - test / test.sum()).sum() / 2),
         p_value=p,
+        p_value_ci95=wilson(p, 1 + draws),
         differ=p < SIGNIFICANT,
         draws=draws,
     )

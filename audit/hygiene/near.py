@@ -32,20 +32,32 @@ class NearTwins:
     ratio: Tensor  # [q] r₁/r_k
     distance: Tensor  # [q] r₁
     dimension: float
+    dimension_error: float  # standard error
     threshold: float
     within_train: float | None  # share of train samples with such a twin in train; None where test has none
+    looked_at: int  # train samples behind within_train
 
 
 def find_near_twins(tried: Tried, tests: int, voters: Electorate, seed: int) -> NearTwins:
     """Near twins among the test samples that are not in train; `tests`: how many samples the split has."""
     space, around = tried.space, tried.around_test
     assert around is not None  # the caller made sure that there are such samples
-    dimension = local_dimension(around.distance)
+    dimension, error = local_dimension(around.distance)
     threshold = closeness(dimension, around.distance.shape[1], tests)
     ratio = _ratio(around.distance)
     close = ratio < threshold
     within = _share_within_train(space, voters, threshold, seed) if bool(close.any()) else None
-    return NearTwins(close, around.nearest[:, 0], ratio, around.distance[:, 0], dimension, threshold, within)
+    return NearTwins(
+        flags=close,
+        nearest=around.nearest[:, 0],
+        ratio=ratio,
+        distance=around.distance[:, 0],
+        dimension=dimension,
+        dimension_error=error,
+        threshold=threshold,
+        within_train=within,
+        looked_at=min(YARDSTICK, len(voters.rows)),
+    )
 
 
 def _share_within_train(space: Space, voters: Electorate, threshold: float, seed: int) -> float:
@@ -56,14 +68,17 @@ def _share_within_train(space: Space, voters: Electorate, threshold: float, seed
     return float((_ratio(around.distance) < threshold).double().mean())
 
 
-def local_dimension(distance: Tensor) -> float:
-    """The d of sorted distances [q, k]; ∞ where all are equal."""
+def local_dimension(distance: Tensor) -> tuple[float, float]:
+    """The d of sorted distances [q, k], ∞ where all are equal, and its standard error."""
     k = distance.shape[1]
     j = (k + 1) // 2
     inner, outer = distance[:, j - 1], distance[:, -1]
-    usable = inner > 0
-    spread = float((outer[usable] / inner[usable]).log().mean()) if bool(usable.any()) else 0.0
-    return sum(1 / i for i in range(j, k)) / spread if spread > 0 else math.inf
+    logs = (outer[inner > 0] / inner[inner > 0]).log()
+    spread = float(logs.mean()) if len(logs) else 0.0
+    if spread <= 0:
+        return math.inf, math.inf
+    dimension = sum(1 / i for i in range(j, k)) / spread
+    return dimension, dimension / spread * float(logs.std(correction=0)) / math.sqrt(len(logs))
 
 
 def closeness(dimension: float, k: int, tests: int) -> float:
