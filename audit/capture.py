@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from audit.curvature.residual import NO_RESIDUALS, Residuals, find_residuals
 from audit.curvature.residual import Calls as _Calls
-from audit.curvature.residual import Residuals, find_residuals
+from audit.curvature.straight import is_piecewise_linear
 from audit.layers import DenseLayer
 from audit.loss import Loss
 from audit.record import LayerRecord, Record
@@ -37,6 +38,7 @@ class Capture:
     chunk: int  # samples at once
     fixed_batch: int | None = None  # a batch size the network insists on
     side_by_side: bool = True  # whether the backward passes of all scores may run at once: quicker, but takes memory
+    to_input: bool = True  # whether ∂f/∂input is wanted; if not, the backward passes stop at the first layer
 
     def forward(self, x: Tensor, y: Tensor) -> Iterator[Record]:
         """Scores, losses and layer inputs, without any backward pass."""
@@ -51,7 +53,7 @@ class Capture:
         for start, rows, xs, ys in self.batches(x, y):
             with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no second derivative
                 f, xs_zs, leaf = self._run(xs, needs_input=self._input_jacobian_needs_backward(xs))
-                if leaf is None and xs.is_floating_point() and not self._enters_unchanged(xs, xs_zs):
+                if leaf is None and self._wants_input(xs) and not self._enters_unchanged(xs, xs_zs):
                     f, xs_zs, leaf = self._run(xs, needs_input=True)
                 record = self._record(start, rows, f, ys, xs_zs, self._jacobians(f, xs_zs, leaf))
             yield record
@@ -61,13 +63,14 @@ class Capture:
         size = self.fixed_batch or self.chunk
         for start in range(0, len(x), size):
             rows = min(size, len(x) - start)
-            index = torch.arange(start, start + (self.fixed_batch or rows)) % len(x)
-            index[rows:] = start
-            yield start, rows, self._ready(x[index]), y[index].to(self._device)
+            filling = (self.fixed_batch or rows) - rows
+            xs, ys = (_filled(part[start : start + rows], filling) for part in (x, y))
+            yield start, rows, self._ready(xs), ys.to(self._device)
 
     def _ready(self, x: Tensor) -> Tensor:
+        """A copy in the network's own type: a network may change what it is given."""
         weight = next(self.network.parameters())
-        return x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype)
+        return x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype, copy=True)
 
     @property
     def _device(self) -> torch.device:
@@ -90,13 +93,16 @@ class Capture:
         with hooked(self.network, {layer.module: keep(layer.name) for layer in self.layers}):
             return scores(self.network, x if leaf is None else leaf), calls, leaf
 
-    @property
+    @cached_property
     def _inplace(self) -> bool:
         return any(getattr(module, "inplace", False) for module in self.network.modules())
 
     def _input_jacobian_needs_backward(self, x: Tensor) -> bool:
         """Not where a dense layer alone is fed by the input: there ∂f/∂input = J W. Never for integer inputs."""
-        return x.is_floating_point() and self._entrance is None
+        return self._wants_input(x) and self._entrance is None
+
+    def _wants_input(self, x: Tensor) -> bool:
+        return self.to_input and x.is_floating_point()
 
     def _enters_unchanged(self, x: Tensor, calls: _Calls) -> bool:
         """Whether the first layer is given these very inputs: the few samples it was found with may not tell."""
@@ -118,7 +124,7 @@ class Capture:
         Side by side where that is quicker and possible; convolutions run faster, and a few operators run only, one
         score after the other.
         """
-        if self.side_by_side and not has_convolutions(self.network):
+        if self.side_by_side and not self._convolves:
             units = torch.eye(f.shape[1], dtype=f.dtype, device=f.device)[:, None, :].expand(-1, *f.shape)
             with suppress(RuntimeError), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an operator without a batching rule is slow here, not wrong
@@ -138,7 +144,7 @@ class Capture:
             layers = {
                 layer.name: _full_record(layer, f_raw, gradient, calls[layer.name], jacobians, residuals)
                 for group in self._groups
-                for residuals in [find_residuals(group, f_raw, gradient, calls)]
+                for residuals in [self._residuals(group, f_raw, gradient, calls)]
                 for layer in group
             }
         return Record(
@@ -157,18 +163,30 @@ class Capture:
         if jacobians.by_input is not None:
             raw = jacobians.by_input.transpose(0, 1)[:rows]
             return lambda: raw.flatten(2)
-        if self._entrance is None:
+        if self._entrance is None or not self.to_input:
             return None
         J, W = layers[self._entrance.name].J, self._entrance.weight(self.network)
         return lambda: (J @ W).flatten(2)  # [n, C, T, out] [out, in] → [n, C, T·in]
 
     def _input_factor(self, rows: int, layers: _LayerRecords, jacobians: _Jacobians) -> Callable[[], Tensor] | None:
         """J Rᵀ with Wᵀ = Q R in place of J W: Q has orthonormal columns, so no singular value changes."""
-        if jacobians.by_input is None and self._entrance is not None:
+        if jacobians.by_input is None and self._entrance is not None and self.to_input:
             J, narrow = layers[self._entrance.name].J, self._narrow
             return lambda: (J.double() @ narrow).flatten(2)
         full = self._input_jacobian(rows, layers, jacobians)
         return None if full is None else lambda: full().double()
+
+    def _residuals(self, group: list[DenseLayer], f: Tensor, gradient: Tensor, calls: _Calls) -> Residuals:
+        return NO_RESIDUALS if self._straight else find_residuals(group, f, gradient, calls)
+
+    @cached_property
+    def _straight(self) -> bool:
+        return is_piecewise_linear(self.network)
+
+    @cached_property
+    def _convolves(self) -> bool:
+        """Whether backward passes may run through convolutions; most are before the first dense layer."""
+        return self.to_input and has_convolutions(self.network)
 
     @cached_property
     def _groups(self) -> list[list[DenseLayer]]:
@@ -199,10 +217,10 @@ class _Jacobians:
 
 
 def _forward_record(layer: DenseLayer, rows: int, n: int, calls: list[tuple[Tensor, Tensor]]) -> LayerRecord:
-    x = torch.cat([layer.arrange_input(x, n) for x, _ in calls], 1)[:rows]
-    z = torch.cat([layer.arrange(z, n) for _, z in calls], 1)[:rows]
+    x = _joined([layer.arrange_input(x, n) for x, _ in calls], 1)[:rows]
+    z = _joined([layer.arrange(z, n) for _, z in calls], 1)[:rows]
     nothing = z.new_empty(rows, 0, *z.shape[1:])
-    return LayerRecord(layer, x, z, nothing, nothing[:, 0:0].flatten(1, 2).double(), "exact", None)
+    return LayerRecord(layer, x, z, nothing, nothing.new_empty(rows, 0), "exact", None)
 
 
 def _full_record(
@@ -214,9 +232,23 @@ def _full_record(
     residuals: Residuals,
 ) -> LayerRecord:
     n, rows = len(f_raw), len(gradient)
-    x = torch.cat([layer.arrange_input(x, n) for x, _ in calls], 1)[:rows]
-    z = torch.cat([layer.arrange(z.detach(), n) for _, z in calls], 1)[:rows]
-    pieces = [torch.stack([layer.arrange(row, n) for row in J], 1) for J in jacobians.by_layer[layer.name]]
-    J = torch.cat(pieces, 2)[:rows]  # [n, C, T, out]
-    delta = torch.einsum("ncto,nc->nto", J.double(), gradient)
-    return LayerRecord(layer, x, z, J, delta, residuals.kind, residuals.by_layer.get(layer.name))
+    x = _joined([layer.arrange_input(x, n) for x, _ in calls], 1)[:rows]
+    z = _joined([layer.arrange(z.detach(), n) for _, z in calls], 1)[:rows]
+    J = _joined([_arranged(layer, J, n) for J in jacobians.by_layer[layer.name]], 2)[:rows]  # [n, C, T, out]
+    return LayerRecord(layer, x, z, J, gradient, residuals.kind, residuals.by_layer.get(layer.name))
+
+
+def _arranged(layer: DenseLayer, J: Tensor, n: int) -> Tensor:
+    """∂f/∂z of one call, [C, *raw shape of z] → [n, C, T, out]."""
+    if layer.batch_axis == 0 and layer.feature_axis == -1:
+        return J.reshape(len(J), n, -1, layer.out_features).transpose(0, 1).contiguous()
+    return torch.stack([layer.arrange(row, n) for row in J], 1)
+
+
+def _filled(part: Tensor, more: int) -> Tensor:
+    """`part` with its first sample repeated at the end."""
+    return torch.cat([part, part[:1].expand(more, *part.shape[1:])]) if more else part
+
+
+def _joined(parts: list[Tensor], axis: int) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, axis)

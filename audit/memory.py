@@ -14,7 +14,7 @@ from audit.errors import BudgetError, UsageError
 from audit.layers import DenseLayer, Layers, PassedBy
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-COMFORTABLE = 64 << 20  # bytes of Jacobians per chunk beyond which a CPU only waits for memory
+COMFORTABLE = 128 << 20  # bytes of Jacobians per chunk beyond which a CPU only waits for memory
 OVERHEAD = 2.0  # temporaries of autograd and of the measures, over what the estimate counts
 
 

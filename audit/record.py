@@ -27,11 +27,16 @@ class LayerRecord:
     x: Tensor  # [n, T, in]       what the layer was given
     z: Tensor  # [n, T, out]      what it answered
     J: Tensor  # [n, C, T, out]   ∂f/∂z; C = 0 where only a forward pass was asked for
-    delta: Tensor  # [n, T, out]  ∂l/∂z = Jᵀ ∂l/∂f, float64
+    gradient: Tensor  # [n, C]    ∂l/∂f, float64
     curvature: str  # "exact", or "gauss-newton" where the network after z has no second derivative to be had
     residual_times: Callable[[Tensor], Tensor] | None
     """V [n, T, out] → R V with R = Σ_c (∂l/∂f_c) ∂²f_c/∂z², the curvature that Gauss–Newton leaves out; None where the
     network after z is piecewise linear on these samples, so that R = 0."""
+
+    @property
+    def delta(self) -> Tensor:
+        """∂l/∂z = Jᵀ ∂l/∂f  [n, T, out], float64."""
+        return torch.einsum("ncto,nc->nto", self.J.double(), self.gradient)
 
     def residual(self) -> Tensor | None:
         """R itself [n, T·out, T·out], one column after the other."""
@@ -60,7 +65,7 @@ class Record:
     def bytes(self) -> int:
         """What keeping this record costs, its autograd graph aside."""
         held = [self.f, self.loss, self.gradient]
-        held += [part for layer in self.layers.values() for part in (layer.x, layer.z, layer.J, layer.delta)]
+        held += [part for layer in self.layers.values() for part in (layer.x, layer.z, layer.J)]
         return sum(part.numel() * part.element_size() for part in held)
 
     def has_graph(self) -> bool:

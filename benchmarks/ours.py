@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from audit.capture import Capture
 from audit.curvature.hessian import LayerHessian
 from audit.curvature.spectrum import top_eigenpairs
 from audit.duality.trace import hessian_trace
@@ -31,7 +32,7 @@ def traces(case: Case) -> Run:
 
     def run() -> Array:
         totals = np.zeros(len(audit.layers))
-        for record in audit.capture.full(case.x, case.y):
+        for record in _shallow(audit).full(case.x, case.y):
             totals += [hessian_trace(record, layer.name) for layer in audit.layers]
         return totals / len(case.x)
 
@@ -46,7 +47,7 @@ def sharpness(case: Case) -> Run:
     def run() -> Array:
         others = SampleGradients(network, other_parameters(network, audit.layers), case.x)
         total = 0.0
-        for record in audit.capture.full(case.x, case.y):
+        for record in _shallow(audit).full(case.x, case.y):
             rows = slice(record.start, record.start + len(record.f))
             total += float(others.squares(case.x[rows])[0].sum())
             for layer in record.layers.values():
@@ -81,7 +82,7 @@ def log_determinant(case: Case) -> Run:
     def run() -> Array:
         subsets = draw_subsets(len(case.x), chosen.subset_size, chosen.subsets, chosen.seed)
         source = GradientSource(replace(audit, train=_records(audit)), subsets, lambda record: record.gradient)
-        for record in audit.capture.full(case.x, case.y):
+        for record in _shallow(audit).full(case.x, case.y):
             source.see(record)
         dets = log_determinants(torch.stack(list(source.grams().values())).sum(0))
         return np.array([float((dets.norms + dets.angles).mean())])
@@ -107,6 +108,11 @@ def input_map(case: Case) -> Run:
     return run
 
 
+def _shallow(audit: Audit) -> Capture:
+    """The capture pass where nobody asks for ∂f/∂input: it stops at the first dense layer."""
+    return replace(audit.capture, to_input=False, side_by_side=True)
+
+
 def _records(audit: Audit) -> Records:
     """The train records, not yet captured."""
-    return Records(audit.capture, audit.train.x, audit.train.y, audit.train.room, full=True)
+    return Records(_shallow(audit), audit.train.x, audit.train.y, audit.train.room, full=True)

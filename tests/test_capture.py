@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
-from conftest import as_model
+from conftest import AuditMaker, as_model
 from references import capture as reference
 from torch import nn
 from zoo import ZOO, build
@@ -140,3 +143,16 @@ def test_backward_passes_one_by_one_or_side_by_side_give_the_same(name: str) -> 
     (ours,), (theirs,) = one_by_one.full(x, y), capture.full(x, y)
     for layer in capture.layers:
         assert close(ours.layers[layer.name].J, theirs.layers[layer.name].J)
+
+
+def test_without_the_input_a_record_is_the_same_but_for_it(make_audit: AuditMaker) -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 5), nn.ReLU(), nn.Linear(5, 3))
+    x, y = np.random.default_rng(0).normal(size=(7, 1, 6, 6)), np.arange(7) % 3
+    audit = make_audit(network.double(), x, y, x, y)
+    shallow = replace(audit.capture, to_input=False, side_by_side=True)
+    for deep, bare in zip(audit.train, shallow.full(audit.train.x, audit.train.y), strict=True):
+        assert bare.input_jacobian is None and bare.input_factor is None and deep.input_jacobian is not None
+        for name, layer in deep.layers.items():
+            assert torch.allclose(layer.J, bare.layers[name].J, rtol=1e-12, atol=1e-15)
+            assert torch.equal(layer.x, bare.layers[name].x)

@@ -38,7 +38,7 @@ def test_a_budget_below_one_sample_is_a_sentence() -> None:
 
 def test_chunks_fill_the_budget_but_no_more_than_helps() -> None:
     assert chunk_size(per_sample=1 << 20, budget=10 << 20, standing=0) == 10
-    assert chunk_size(per_sample=1 << 20, budget=1 << 40, standing=0) == 64
+    assert chunk_size(per_sample=1 << 20, budget=1 << 40, standing=0) == 128
     assert chunk_size(per_sample=1, budget=1 << 40, standing=0) == 1000
 
 

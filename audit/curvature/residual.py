@@ -27,6 +27,9 @@ class Residuals:
     kind: str  # "exact", or "gauss-newton" where the network could not be differentiated twice
 
 
+NO_RESIDUALS = Residuals({}, "exact")
+
+
 def find_residuals(layers: Sequence[DenseLayer], f: Tensor, gradient: Tensor, calls: Calls) -> Residuals:
     """R of every layer on this chunk. f [n, C] with its graph; gradient [rows ≤ n, C]."""
     g = torch.zeros_like(f)
@@ -38,7 +41,7 @@ def find_residuals(layers: Sequence[DenseLayer], f: Tensor, gradient: Tensor, ca
     try:
         second = torch.autograd.grad(moving, zs, probes, retain_graph=True, allow_unused=True) if moving else ()
         if not _any_nonzero(second):
-            return Residuals({}, "exact")
+            return NO_RESIDUALS
     except RuntimeError:  # "derivative for … is not implemented": a fused kernel in the network
         return Residuals({}, "gauss-newton")
     parts = iter(pulled)

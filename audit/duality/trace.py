@@ -15,10 +15,9 @@ def hessian_trace(record: Record, name: str) -> float:
     if out < T:
         total = torch.stack([G.square().sum() for G in record.gauss_newton_weight_root(name)]).sum()
     elif T == 1:
-        A = record.gauss_newton_root(name)  # A [n, C, T, out] with S = Aᵀ A + R
-        total = x.square().sum((1, 2)) @ A.square().sum((1, 2, 3))
+        total = x.square().sum((1, 2)) @ record.loss_function.curvature_trace(record.f, layer.J.double().flatten(2))
     else:
-        A = record.gauss_newton_root(name)
+        A = record.gauss_newton_root(name)  # A [n, C, T, out] with S = Aᵀ A + R
         rows = A.transpose(1, 2).flatten(2)
         total = ((x @ x.mT) * (rows @ rows.mT)).sum()
     if layer.residual_times is not None:
