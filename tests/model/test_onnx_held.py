@@ -63,6 +63,17 @@ def test_a_state_is_held_also_where_the_file_makes_it_for_one_sample(
     assert model.input.name == "x" and (whole is None or whole.shape == (1, 2))
 
 
+def test_a_lone_sample_that_loses_its_batch_axis_keeps_its_scores_in_a_row(tmp_path: Path) -> None:
+    model = recurrent(1)
+    last = model.graph.node[-1]
+    last.output[0] = "scores"
+    model.graph.node.append(node("Squeeze", ["scores"], ["y"]))
+    model.graph.output[0].CopyFrom(value("y", ("n",)))
+    found = agrees(loaded(model, tmp_path, Settings(fix_input=("h0=0.7",))))
+    assert found.input.batch == 1
+    assert found.network(torch.from_numpy(samples(found, 1))).shape == (1, 2)
+
+
 def test_a_size_that_both_inputs_leave_open_is_the_same(tmp_path: Path) -> None:
     nodes = [
         node("Mul", ["x", "mask"], ["m"]),

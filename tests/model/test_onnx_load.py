@@ -157,14 +157,16 @@ def test_sklearn_classifiers(tmp_path: Path, kind: str, binary: bool, zipmap: bo
     assert scores.shape[1] == (1 if binary else 3)
 
 
-@pytest.mark.parametrize(("kind", "targets"), [("linear", 1), ("linear", 2), ("network", 1)])
+@pytest.mark.parametrize(("kind", "targets"), [("linear", 1), ("linear", 2), ("network", 1), ("network", 3)])
 def test_sklearn_regressors(tmp_path: Path, kind: str, targets: int) -> None:
-    y = FEATURES[:, 0] if targets == 1 else FEATURES[:, :2]
+    y = FEATURES[:, 0] if targets == 1 else FEATURES[:, :targets]
     made = (
         LinearRegression() if kind == "linear" else MLPRegressor(hidden_layer_sizes=(5,), random_state=0, max_iter=20)
     )
     model = agrees(sklearn_model(made, y, tmp_path))
-    assert model.head == "none" and model.network(torch.from_numpy(FEATURES)).shape == (90, targets)
+    scores = model.network(torch.from_numpy(FEATURES))
+    assert model.head == "none" and scores.shape == (90, targets)
+    assert np.allclose(scores.numpy(), made.predict(FEATURES).reshape(90, targets), atol=1e-4)
 
 
 def test_model_without_weights_is_refused(tmp_path: Path) -> None:

@@ -40,6 +40,14 @@ def shifted_softmax(opset: int) -> list[NodeProto]:
     return [*top, node("Exp", ["d"], ["e"]), reduced("ReduceSum", "e", "s", opset), node("Div", ["e", "s"], ["y"])]
 
 
+def spread_softmax(opset: int) -> list[NodeProto]:
+    """Every sum and maximum spread over its row again, the maximum held above a constant, as TensorFlow's way is."""
+    top = [reduced("ReduceMax", "z", "m", opset), node("Max", ["m", "minus"], ["c"]), node("Shape", ["z"], ["size"])]
+    shift = [node("Expand", ["c", "size"], ["w"]), node("Sub", ["z", "w"], ["d"]), node("Exp", ["d"], ["e"])]
+    total = [reduced("ReduceSum", "e", "s", opset), node("Expand", ["s", "size"], ["t"])]
+    return [*top, *shift, *total, node("Div", ["e", "t"], ["y"])]
+
+
 def log_softmax_by_hand(opset: int) -> list[NodeProto]:
     total = [node("Exp", ["z"], ["e"]), reduced("ReduceSum", "e", "s", opset), node("Log", ["s"], ["l"])]
     return [*total, node("Sub", ["z", "l"], ["y"])]
@@ -55,6 +63,7 @@ HEADS_BY_HAND: dict[str, tuple[str, Callable[[int], list[NodeProto]]]] = {
     "softmax by default": ("softmax", lambda opset: [node("Softmax", ["z"], ["y"])]),
     "exp / sum": ("softmax", softmax_by_hand),
     "exp / sum, shifted": ("softmax", shifted_softmax),
+    "exp / sum, shifted and spread": ("softmax", spread_softmax),
     "log-softmax": ("log_softmax", lambda opset: [node("LogSoftmax", ["z"], ["y"], axis=-1 if opset > 9 else 1)]),
     "log of softmax": ("log_softmax", lambda opset: [SOFTMAX, node("Log", ["p"], ["y"])]),
     "x - log sum exp": (

@@ -44,9 +44,9 @@ class View:
         """The shape, as far as it is known."""
         return self.types.get(name, TensorType()).shape
 
-    def beneath_reshapes(self, name: str) -> str:
+    def beneath_reshapes(self, name: str, *more: str) -> str:
         """The value before any Cast, Reshape, Squeeze, … that follow it."""
-        while node := self.maker(name, *RESHAPES):
+        while node := self.maker(name, *RESHAPES, *more):
             name = node.input[0]
         return name
 
@@ -133,8 +133,8 @@ def _over_classes(view: View, node: NodeProto) -> bool:
 
 
 def _reduced(view: View, name: str, operator: str) -> str | None:
-    """What a value is the row-wise reduction of."""
-    node = view.maker(view.beneath_reshapes(name), operator)
+    """What a value is the row-wise reduction of, spread over the row again or not."""
+    node = view.maker(view.beneath_reshapes(name, "Expand"), operator)
     if node is None:
         return None
     axes = attributes(node).get("axes")
@@ -153,9 +153,14 @@ def _log_sum_exp(view: View, name: str) -> str | None:
 
 
 def _unshifted(view: View, name: str) -> str:
-    """Scores before their maximum was taken off for the sake of rounding."""
+    """Scores before their maximum, or the larger of it and a constant, was taken off for the sake of rounding."""
     node = view.maker(name, "Sub")
-    return node.input[0] if node and _reduced(view, node.input[1], "ReduceMax") == node.input[0] else name
+    if node is None:
+        return name
+    shift = node.input[1]
+    if clamp := view.maker(view.beneath_reshapes(shift, "Expand"), "Max"):
+        shift = next((value for value in clamp.input if value not in view.known), shift)
+    return node.input[0] if _reduced(view, shift, "ReduceMax") == node.input[0] else name
 
 
 def _partner(view: View, node: NodeProto, number: float) -> str | None:

@@ -116,17 +116,18 @@ def _takes_one_sample_only(model: ModelProto) -> bool:
         return False
     session = Session(model)
     for x in trial_inputs(kind, 2):
-        runs = [_runs(session, output, declared.name, part) for part in (x[:1], x)]
-        if runs[0]:
-            return not runs[1]
+        one, two = (_rows(session, output, declared.name, part) for part in (x[:1], x))
+        if one is not None:
+            return two != 2
     return False
 
 
-def _runs(session: Session, output: str, name: str, x: Array) -> bool:
+def _rows(session: Session, output: str, name: str, x: Array) -> int | None:
+    """How many rows the answer to x has; None where x does not run."""
     try:
-        return len(np.atleast_1d(session.run([output], {name: x})[0])) == len(x)
+        return len(np.atleast_1d(session.run([output], {name: x})[0]))
     except RuntimeFailure:
-        return False
+        return None
 
 
 def held_notes(held: Sequence[Held], values: dict[str, float]) -> tuple[str, ...]:

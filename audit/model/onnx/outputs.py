@@ -8,7 +8,7 @@ import numpy as np
 from onnx import ModelProto, helper
 
 from audit.model.onnx.batch import trial_inputs
-from audit.model.onnx.graph import Array, add_constant, bypass, fresh, prune, set_nodes
+from audit.model.onnx.graph import Array, add_constant, bypass, fresh, prune, set_nodes, to_array
 from audit.model.onnx.heads import View, find_head
 from audit.model.onnx.ports import require_flat
 from audit.model.onnx.runtime import RuntimeFailure, Session
@@ -29,11 +29,26 @@ TRIALS = 16
 def take_off_head(path: Path, model: ModelProto) -> tuple[str, tuple[str, ...]]:
     """Let the graph end in scores [n, C]; the head's name in HEADS, and sentences that say what was done."""
     output = model.graph.output[0].name
+    unstacked = _unstack(model, output)
     head, notes = _strip(model, output)
+    notes = (*unstacked, *notes)
     shape = View.of(model).types.get(output, TensorType())
     require_flat(path, output, shape)
     _flatten(model, shape)
     return head, notes
+
+
+def _unstack(model: ModelProto, output: str) -> tuple[str, ...]:
+    """Undo a final Reshape to one column, which skl2onnx writes behind several targets: [n, C] became [n C, 1]."""
+    view = View.of(model)
+    column = view.maker(output, "Reshape")
+    if column is None or column.input[1] not in view.known:
+        return ()
+    shape, rows = to_array(view.known[column.input[1]]).tolist(), view.shape(column.input[0])
+    if shape != [-1, 1] or rows is None or len(rows) != 2 or rows[1] in (None, 1):
+        return ()
+    bypass(model.graph, output, column.input[0])
+    return (f"The output {output!r} stacks the {rows[1]} answers of a sample in one column; they were put in a row.",)
 
 
 def _strip(model: ModelProto, output: str) -> tuple[str, tuple[str, ...]]:
@@ -87,7 +102,8 @@ def _append_log(model: ModelProto, output: str) -> None:
 
 
 def _flatten(model: ModelProto, kind: TensorType) -> None:
-    """[n] becomes [n, 1], and [n, C, 1, 1] becomes [n, C]."""
+    """[n] becomes [n, 1], and [n, C, 1, 1] becomes [n, C]; of a lone sample, [C] becomes [1, C]."""
+    lone = (tensor_type(model.graph.input[0]).shape or (None,))[0] == 1
     output = model.graph.output[0].name
     rank = len(kind.shape) if kind.shape is not None else None
     if rank != 2:
@@ -95,8 +111,9 @@ def _flatten(model: ModelProto, kind: TensorType) -> None:
         if rank is None or rank > 2:
             node = helper.make_node("Flatten", [inner], [output], axis=1)
         else:
-            column = add_constant(model.graph, fresh(model.graph, "column"), np.array([-1, 1], dtype=np.int64))
-            node = helper.make_node("Reshape", [inner, column], [output])
+            rows = np.array([1, -1] if lone else [-1, 1], dtype=np.int64)
+            shape = add_constant(model.graph, fresh(model.graph, "rows"), rows)
+            node = helper.make_node("Reshape", [inner, shape], [output])
         model.graph.node.append(node)
     model.graph.output[0].type.tensor_type.ClearField("shape")
     prune(model.graph)
