@@ -34,17 +34,20 @@ from audit.progress import progress_for
 from audit.settings import Settings, from_report
 
 if TYPE_CHECKING:
+    from torch.utils.data import DataLoader, Dataset
+
+    from audit.data.base import Data
     from audit.model.base import Model
     from audit.policy.given import PolicyLike
     from audit.report import Report
 
-Loader = Callable[[Settings], "Model"]
+    Samples = tuple[Any, Any] | Dataset[Any] | DataLoader[Any] | str | Path
 
 
 def audit_model(
     model: nn.Module | str | Path | Any,
-    train: Any,
-    test: Any = None,
+    train: Samples,
+    test: Samples | None = None,
     *,
     policy: PolicyLike = None,
     baseline: Report | None = None,
@@ -58,8 +61,9 @@ def audit_model(
     and every random state stay as they are.
 
     `train` and `test` are pairs (x, y) of arrays or tensors, or a torch `Dataset` or `DataLoader` that yields such
-    pairs; a loader's shuffling is undone. Labels are class indices, class names, one-hot rows, or targets. Without
-    `test`, `train` is a data folder as on the command line, or `test_fraction=0.2` holds a share of it out.
+    pairs; all samples are read into memory, and a loader's shuffling is undone. Labels are class indices, class names,
+    one-hot rows, or targets. Without `test`, `train` is a data folder as on the command line, or `test_fraction=0.2`
+    holds a share of it out.
 
     `settings` are those of the command line (`gen-audit report --help`): `samples=1000`, `task="regression"`, `seed=1`.
     Neither gen-audit.toml nor the environment is read.
@@ -85,7 +89,7 @@ def _name(model: Any) -> str:
     return repr(str(model)) if isinstance(model, (str, Path)) else type(model).__name__
 
 
-def _loader(model: Any, stack: ExitStack) -> Loader:
+def _loader(model: Any, stack: ExitStack) -> Callable[[Settings], Model]:
     if isinstance(model, (str, Path)):
         return partial(load_model, Path(model))
     if isinstance(model, nn.Module):
@@ -97,7 +101,7 @@ def _loader(model: Any, stack: ExitStack) -> Loader:
     )
 
 
-def _reader(train: Any, test: Any) -> Callable[[Settings], Any]:
+def _reader(train: Any, test: Any) -> Callable[[Settings], Data]:
     if not isinstance(train, (str, Path)):
         return partial(given_data, train, test)
     if test is not None:

@@ -78,7 +78,7 @@ def test_the_action_tells_an_audit_that_could_not_run_from_a_gate_that_failed(tm
 
 
 def test_the_action_hands_on_every_input(tmp_path: Path) -> None:
-    given = {"baseline": str(REPORT), "strict": "true", "args": "--json  --quiet", "formats": "md", "out": "my out"}
+    given = {"baseline": str(REPORT), "strict": "true", "args": "--json\n --quiet", "formats": "md", "out": "my out"}
     code, printed, complaints = step("check", tmp_path, model=str(REPORT), **given)
     verdict = yaml.safe_load(printed)
     assert (code in (0, 1), verdict["strict"], verdict["baseline"]) == (True, True, "samples/healthy.onnx"), complaints

@@ -76,8 +76,9 @@ def _metric(metric: Metric) -> Block:
 def _limitations(report: Block) -> list[str]:
     """What speaks against relying on the model, whatever a policy makes of it."""
     said = [f"{each.title}: {each.text}" for each in loudest_first(statements(report))]
+    unknown = [f"Not judged: {each['what']} {each['why']}" for each in report.get("not_judged", [])]
     shared = "Intervals cover the chance in drawing these samples; data from elsewhere or from later can differ."
-    return [*said, shared]
+    return [*said, *unknown, shared]
 
 
 def _properties(report: Block, verdict: Verdict | None) -> list[dict[str, str]]:
