@@ -23,11 +23,13 @@ from audit.cli.app import (
     run,
     with_settings,
 )
+from audit.cli.baseline import compared
 from audit.config import config_files
-from audit.errors import UsageError
+from audit.errors import AuditError, UsageError
 from audit.settings import resolve
 
 if TYPE_CHECKING:
+    from audit.compare.result import Comparison
     from audit.policy import Verdict
     from audit.report import Report
 
@@ -67,7 +69,7 @@ def check(
     result = _report(target, data, config, quiet, flags)
     verdict = judge(rules, result, earlier, strict=strict)
     if out is not None:
-        _write(result, verdict, out, wanted)
+        _write(result, verdict, out, wanted, _comparison(baseline, target, result))
     print(json.dumps(verdict.to_dict(), indent=2, ensure_ascii=False) if as_json else "\n".join(lines(verdict, quiet)))
     for annotation in tell_github(result, os.environ, verdict):
         print(annotation, file=sys.stderr)
@@ -88,11 +90,23 @@ def _report(target: Path, data: Path | None, config: Path | None, quiet: bool, f
     return read_report(target)
 
 
-def _write(report: Report, verdict: Verdict, folder: Path, formats: tuple[str, ...]) -> None:
+def _comparison(baseline: Path | None, target: Path, report: Report) -> Comparison | None:
+    """The page's section on what changed; where the two do not compare, the verdict says so."""
+    try:
+        return compared(baseline, str(target), report)
+    except AuditError:
+        return None
+
+
+def _write(
+    report: Report, verdict: Verdict, folder: Path, formats: tuple[str, ...], comparison: Comparison | None
+) -> None:
     from audit.output import staged
     from audit.render import write_report
 
     with staged(folder) as stage:
-        written = write_report(report, stage, formats, verdict)
+        written = write_report(report, stage, formats, verdict, comparison=comparison)
+        if not written.files:
+            raise UsageError(written.missing[0])
     for missing in written.missing:
         print(f"gen-audit: {missing}", file=sys.stderr)

@@ -84,13 +84,23 @@ def _found(steps: Steps) -> Found:
 def _interval(steps: Steps) -> Interval:
     """The 95 % interval beside a number: `x_ci95`, or 1.96 times `x_std`; some stand in a `ci95` block further up."""
     (name, value), block = steps[-1], steps[-2][1]
-    if not isinstance(block, Mapping) or isinstance(value, (bool, str)):
+    if isinstance(value, (bool, str)):
         return None
+    if not isinstance(block, Mapping):
+        return _of_a_list(steps)
     if (beside := block.get(f"{name}_ci95")) is not None:
         return float(beside[0]), float(beside[1])
     if (spread := block.get(f"{name}_std")) is not None:
         return value - Z95 * spread, value + Z95 * spread
     return _apart(steps) or _of_a_share(name, value, block)
+
+
+def _of_a_list(steps: Steps) -> Interval:
+    """`duality.sigma_g.3` has its standard error in `duality.sigma_g_std.3`."""
+    (place, value), (name, _), (_, block) = steps[-1], steps[-2], steps[-3]
+    spreads = _members(block.get(f"{name}_std")) if isinstance(block, Mapping) else {}
+    spread = spreads.get(place)
+    return None if spread is None else (value - Z95 * spread, value + Z95 * spread)
 
 
 def _apart(steps: Steps) -> Interval:

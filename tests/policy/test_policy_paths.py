@@ -73,6 +73,16 @@ def test_a_standard_deviation_is_made_an_interval() -> None:
     assert (high + low) / 2 == pytest.approx(fisher["spectral_radius"])
 
 
+def test_a_number_of_a_list_has_the_deviation_of_its_place() -> None:
+    report = classification()
+    block = report["layers"][0]["duality"]
+    block["sigma_g_std"] = [0.01 * place for place in range(len(block["sigma_g"]))]
+    low, high = find("layers.fc1.duality.sigma_g.3", report)[0].interval
+    assert (low + high) / 2 == pytest.approx(block["sigma_g"][3])
+    assert (high - low) / 2 == pytest.approx(1.959964 * 0.03)
+    assert find("data.class_names.0", report)[0].interval is None
+
+
 @pytest.mark.parametrize(
     ("task", "path", "why"),
     [
