@@ -8,8 +8,6 @@ from audit.fields import Interval
 from audit.numbers import interval, number
 from audit.report import Report
 
-LONGEST_NAME = 40
-
 
 def within(bounds: Interval, kind: str = "number") -> str:
     """The interval in brackets, or nothing where there is none."""
@@ -25,13 +23,13 @@ def some(count: int, thing: str, things: str = "") -> str:
     return f"{number(count)} {thing if count == 1 else things or f'{thing}s'}"
 
 
-def listed(names: Sequence[str], most: int = 3) -> str:
+def listed(names: Sequence[str], most: int = 3, longest: int = 40) -> str:
     """The first of some names, long ones cut short.
 
     >>> listed(["a", "b"]), listed(["a", "b", "c", "d", "e"])
     ('a and b', 'a, b, c and 2 more')
     """
-    shown = [name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…" for name in names[:most]]
+    shown = [name if len(name) <= longest else f"{name[:longest]}…" for name in names[:most]]
     rest = [f"{number(len(names) - most)} more"] if len(names) > most else []
     parts = shown + rest
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else "none"

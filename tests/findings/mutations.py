@@ -1,4 +1,4 @@
-"""Reports that no audit may ever write, but that every rule must survive: examples with many of their values changed."""
+"""Reports that no audit may ever write, but that every rule must survive: examples with many values changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,17 @@ from audit.report import Report
 
 EXAMPLES = Path(__file__).parents[1] / "render"
 NUMBERS = (0.0, 1.0, -1.0, 0.5, -0.3, 0.02, 1e-9, 1e-300, -1e-12, 3.7, 250.0, 1e12, 1e300)
-KEPT = {"schema", "id", "kind", "status", "task", "settings", "timings", "findings", "not_judged"}  # words with a meaning
+KEPT = {
+    "schema",
+    "id",
+    "kind",
+    "status",
+    "task",
+    "settings",
+    "timings",
+    "findings",
+    "not_judged",
+}  # words with a meaning
 
 
 @cache
@@ -33,14 +43,67 @@ def mutated(seed: int) -> Report:
     """An example with a few or with many values changed, and a gap whose numbers still belong together."""
     rng = random.Random(seed)
     changed = _changed(example(rng.choice(("example", "regression"))), Report, rng, rng.choice(RATES))
-    return with_gap(changed, rng)
+    for change in (with_gap, with_shape, with_statuses, with_units, with_odd_data):
+        if change is with_gap or rng.random() < 0.3:
+            changed = change(changed, rng)
+    return changed
+
+
+def with_shape(report: Report, rng: random.Random) -> Report:
+    """The report with one share of the gap in the steepest directions of every layer, and its interval."""
+    share = rng.choice((-0.2, 0.1, 0.45, 0.55, 0.9, 1.3))
+    layers = [replace(layer, duality=_with_share(layer.duality, share)) for layer in report.layers]
+    return replace(report, layers=layers)
+
+
+def _with_share(block: Any, share: float) -> Any:
+    if block is None:
+        return None
+    parts = {
+        name: part and replace(part, share=share) for name, part in (("fixed", block.fixed), ("sharp", block.sharp))
+    }
+    interval = replace(block.ci95, sharp_share=(share - 0.02, share + 0.02))
+    return replace(block, **parts, ci95=interval, basis_complete=True, approximate=False)
+
+
+def with_statuses(report: Report, rng: random.Random) -> Report:
+    """The report with other outcomes of its self-checks and assumptions."""
+    words = ("passed", "passed", "failed", "skipped")
+    return replace(report, checks=[replace(check, status=rng.choice(words)) for check in report.checks])
+
+
+def with_units(report: Report, rng: random.Random) -> Report:
+    """The report with units that act always, rarely or never."""
+    counts = [[rng.choice((0, 1, layer.samples)) for _ in range(rng.randrange(6))] for layer in report.layers]
+    blocks = [
+        layer.sensitivity and replace(layer.sensitivity, units_active=own)
+        for layer, own in zip(report.layers, counts, strict=True)
+    ]
+    layers = [replace(layer, sensitivity=block) for layer, block in zip(report.layers, blocks, strict=True)]
+    return replace(report, layers=layers)
+
+
+def with_odd_data(report: Report, rng: random.Random) -> Report:
+    """The report with near twins and missing classes."""
+    if report.hygiene is None:
+        return report
+    near = replace(report.hygiene.near, within_train=rng.choice((None, 0.0, 0.5)))
+    missing = {f"missing_in_{split}": rng.choice((None, [], ["cat"], ["cat", "dog"])) for split in ("train", "test")}
+    balance = replace(report.hygiene.class_balance, **missing)
+    twins = rng.choice((None, 0, 1, 40))
+    return replace(report, hygiene=replace(report.hygiene, near=near, near_duplicates=twins, class_balance=balance))
 
 
 def with_gap(report: Report, rng: random.Random) -> Report:
     """The report with losses, errors and intervals that agree with each other, of every sign and size."""
     gap = report.gap
     train, test = (rng.choice((0.0, rng.random(), 10 * rng.random())) for _ in range(2))
-    loss = {"train_loss": train, "test_loss": test, "loss_gap": test - train, "loss_gap_ci95": around(test - train, rng)}
+    loss = {
+        "train_loss": train,
+        "test_loss": test,
+        "loss_gap": test - train,
+        "loss_gap_ci95": around(test - train, rng),
+    }
     loss["test_loss_ci95"] = around(test, rng)
     if report.model.task == "regression":
         r2 = {"train_r2": rng.choice((None, 1.0, 0.3, -2.0)), "test_r2": rng.choice((None, 1.0, 0.3, -2.0))}
@@ -71,7 +134,9 @@ def _changed(value: Any, hint: Any, rng: random.Random, rate: float) -> Any:
         return replace(value, **{name: _changed(getattr(value, name), hints[name], rng, rate) for name in names})
     kind = next(option for option in options if option is not NoneType)
     if isinstance(value, list):
-        few = value if value and is_dataclass(value[0]) else value[:8]  # long columns of numbers take time and add nothing
+        few = (
+            value if value and is_dataclass(value[0]) else value[:8]
+        )  # long columns of numbers take time and add nothing
         kept = [_changed(item, get_args(kind)[0], rng, rate) for item in few]
         return kept[: rng.randrange(len(kept) + 1)] if rng.random() < rate else kept
     if isinstance(value, dict) or rng.random() >= rate:

@@ -20,7 +20,7 @@ CLAIMS = re.compile(
     re.IGNORECASE,
 )
 HEDGES = ("suggests", "consistent with", "in the source study", "can be chance", "likely")
-NO_WORDS = re.compile(r"\b(nan|none|null|inf|infinity)\b", re.IGNORECASE)
+NO_WORDS = re.compile(r"\b(nan|NaN|None|null|inf|Infinity)\b")
 SENTENCE_END = re.compile(r"[.?!](?= [A-Z0-9`]|$)")
 
 many = settings(max_examples=100, deadline=None)
@@ -55,6 +55,13 @@ def test_whatever_the_numbers_are_the_findings_are_sound(seed: int) -> None:
     for question in judged.not_judged:
         assert question.what and question.why.endswith((".", "!", "?"))
         assert not NO_WORDS.search(f"{question.what} {question.why}")
+
+
+def test_no_rule_is_idle() -> None:
+    """Every rule speaks on some report, with every level that its conditions name: the tests here do reach it."""
+    spoken = {(finding.id, finding.level) for seed in range(600) for finding in judge(mutated(seed)).findings}
+    named = {(rule.id, level) for rule in RULES for level in LEVELS if re.search(rf"\b{level}\b", rule.conditions)}
+    assert spoken == named
 
 
 @many
@@ -93,7 +100,7 @@ def test_an_audit_with_nothing_left_out_fills_the_first_page_and_is_read_back_as
 def check_words(finding: Finding) -> None:
     text = f"{finding.title}. {finding.explanation} {finding.advice}"
     assert finding.title and not finding.title.endswith("."), finding.id
-    assert not NO_WORDS.search(re.sub(r"or drop|none of them|none failed|no finding", "", text)), text
+    assert not NO_WORDS.search(text), text
     assert "{" not in re.sub(r"\{value\}", "", text), text
     assert finding.explanation.endswith((".", "?")) and finding.advice.endswith("."), finding.id
     assert 2 <= len(SENTENCE_END.findall(finding.explanation)) <= 5, finding.explanation

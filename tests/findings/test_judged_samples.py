@@ -29,7 +29,10 @@ def test_the_mislabelled_sample_is_called_so_first_and_its_suspects_are_truly_wr
     first = report.findings[0]
     assert (first.id, first.level) == ("mislabelled", "concern")
     suspects = report.hygiene.suspected_mislabels.suspects  # type: ignore[union-attr]
-    with np.load(SAMPLES / "mnist" / "train.npz") as clean, np.load(SAMPLES / "mnist-mislabelled" / "train.npz") as given:
+    with (
+        np.load(SAMPLES / "mnist" / "train.npz") as clean,
+        np.load(SAMPLES / "mnist-mislabelled" / "train.npz") as given,
+    ):
         wrong = clean["y"] != given["y"]
     truly = [bool(wrong[suspect.index]) for suspect in suspects]
     assert len(truly) == 50

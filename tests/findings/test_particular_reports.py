@@ -54,7 +54,11 @@ def with_errors(train: int, test: int, n: int = 1000) -> Report:
     ("train", "test", "title"),
     [
         (0, 70, "On unseen samples the model is wrong more often than on its train samples, by 7.00 percentage points"),
-        (300, 100, "On unseen samples the model is wrong less often than on its train samples, by 20.00 percentage points"),
+        (
+            300,
+            100,
+            "On unseen samples the model is wrong less often than on its train samples, by 20.00 percentage points",
+        ),
         (0, 0, "These samples do not show whether the model is wrong more often on unseen samples"),
         (50, 52, "These samples do not show whether the model is wrong more often on unseen samples"),
     ],
@@ -88,7 +92,9 @@ def test_a_leaked_test_split_silences_what_rests_on_the_gap() -> None:
     found = findings(leaked)
     assert next(iter(found)) == "leaked" and found["leaked"].level == "concern"
     assert found["leaked"].explanation.startswith("All test samples are in train. 1,000 of 1,000 test samples are in ")
-    assert not {"gap", "steep-gap", "flat-gap", "underfit", "gap-layers", "gap-classes", "worse-than-guessing"} & set(found)
+    assert not {"gap", "steep-gap", "flat-gap", "underfit", "gap-layers", "gap-classes", "worse-than-guessing"} & set(
+        found
+    )
     assert open_questions(leaked)["How the model does on unseen data"].why.startswith("The model was trained on these")
 
 

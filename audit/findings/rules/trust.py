@@ -34,13 +34,14 @@ def find(report: Report) -> Verdict | None:
 def _failed(report: Report, places: list[int]) -> Verdict:
     checks = [report.checks[place] for place in places]
     touched = dict.fromkeys(block for check in checks for block in check.affects)
+    names = listed([check.title for check in checks], most=4, longest=100)
     parts = listed([SECTIONS.get(block, block) for block in touched], most=6)
     return Verdict(
         level="concern",
         title=f"{some(len(checks), 'self-check')} failed: some numbers are not to be trusted",
         explanation=(
-            f"Failed: {listed([check.title for check in checks], most=4)}. The numbers about {parts} rest on that, so "
-            "no finding below is drawn from them. This is about the arithmetic on this model, not about its quality."
+            f"Failed: {names}. The numbers about {parts} rest on that, so no finding below is drawn from them. This is "
+            "about the arithmetic on this model, not about its quality."
         ),
         advice=(
             "Run again with --precision float64; if the check still fails, report it with the model, and use none of "
