@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,12 +49,12 @@ def write_report(
     page. A PDF needs libraries that pip cannot install; without
     them the other files are still written.
     """
-    text = report.to_json()
-    values = json.loads(Report.from_json(text).to_json())  # what `gen-audit render` sees: both draw the same page
+    values = json.loads(Report.from_json(report.to_json()).to_json())  # what `gen-audit render` sees: the same page
+    begin = time.perf_counter()
     baseline = None if comparison is None else asdict(comparison)
     page = partial(render_html, values, templates=templates, comparison=baseline)
     pages = {
-        "json": lambda: text,
+        "json": lambda: _timed(report, time.perf_counter() - begin).to_json(),
         "html": lambda: page(paper=False),
         "md": lambda: render_markdown(values, templates),
         "junit": lambda: render_junit(values, verdict),
@@ -61,15 +62,21 @@ def write_report(
         "cyclonedx": lambda: render_cyclonedx(values, verdict),
         "hf": lambda: render_model_index(values),
     }
-    files, missing = [], []
-    for kind in formats:
+    files, missing = set(), []
+    for kind in sorted(formats, key=lambda kind: kind == "json"):  # the last to be written says how long the pages took
         path = folder / FILES[kind]
         try:
             if kind == "pdf":
                 write_pdf(page(paper=True), path)
             else:
                 path.write_text(pages[kind](), encoding="utf-8", newline="\n")
-            files.append(path.name)
+            files.add(path.name)
         except PdfUnavailable as reason:
             missing.append(str(reason))
-    return Written(tuple(files), tuple(missing))
+    return Written(tuple(FILES[kind] for kind in formats if FILES[kind] in files), tuple(missing))
+
+
+def _timed(report: Report, seconds: float) -> Report:
+    """The report with the time that its pages took; one that was read back keeps its own."""
+    timings = report.timings if "render" in report.timings else {"render": seconds, **report.timings}
+    return replace(report, timings=timings)

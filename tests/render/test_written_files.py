@@ -1,0 +1,36 @@
+"""What `write_report` leaves behind beyond the pages themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from reports import classification
+
+from audit.render import write_report
+from audit.report import Report
+
+
+def unrendered() -> Report:
+    """A report that has just been measured: nothing was drawn yet."""
+    values = classification()
+    values["timings"].pop("render", None)
+    return Report.from_json(json.dumps(values))
+
+
+def test_the_json_says_how_long_the_pages_took(tmp_path: Path) -> None:
+    written = write_report(unrendered(), tmp_path, ["json", "html", "md"])
+    assert written.files == ("report.json", "report.html", "report.md")
+    timings = json.loads((tmp_path / "report.json").read_text())["timings"]
+    assert timings.pop("render") > 0
+    assert timings == unrendered().timings
+
+
+def test_a_report_that_is_drawn_again_keeps_its_times_and_its_page(tmp_path: Path) -> None:
+    for name in ("first", "again"):
+        (tmp_path / name).mkdir()
+    write_report(unrendered(), tmp_path / "first", ["html", "json"])
+    text = (tmp_path / "first" / "report.json").read_text()
+    write_report(Report.from_json(text), tmp_path / "again", ["html", "json"])
+    for file in ("report.json", "report.html"):
+        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
