@@ -13,7 +13,8 @@ from typing import Any
 RELATIVE = 1e-6  # of the number, or of the largest number in its list
 NOISE = 1e-6  # numbers that are rounding errors themselves: absolute, or the tolerance that stands beside them
 NOISE_KEYS = ("residual", "orthonormality", "max_abs_diff")
-NOT_COMPARED = ("created", "command", "timings", "tool", "settings")  # the moment, the machine, and what was asked for
+NOT_COMPARED = ("created", "command", "timings", "tool", "settings", "reference")
+"""The moment, the machine, what was asked for, and past audits that were drawn beside this one."""
 
 
 @dataclass(frozen=True)

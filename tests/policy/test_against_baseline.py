@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from render.reports import classification
 
-from audit.policy import default_policy, judge
+from audit.policy import Policy, Rule, default_policy, judge
 from audit.policy.baseline import Baseline
-from audit.policy.lookup import Found
+from audit.policy.lookup import Found, find
+from audit.policy.paths import known_paths
+from audit.report import Report
 
 rng = np.random.default_rng(0)
 OLD_WRONG = (rng.random(500) < 0.1).astype(int)
@@ -39,6 +41,19 @@ def test_the_same_model_is_not_worse_than_itself() -> None:
         }
     same = only(ERROR, example(**OLD), example(**OLD))
     assert (same.status, same.value, same.interval) == ("passed", 0.0, (0.0, 0.0))
+
+
+@pytest.mark.parametrize("report", [example(**OLD), regression_example()], ids=["classification", "regression"])
+def test_no_number_of_a_report_is_worse_than_itself(report: Report) -> None:
+    document = report.to_dict()
+    of_numbers = [path for path in known_paths() if not path.startswith("outcomes.")]
+    numbers = [
+        path for path in of_numbers if not any(isinstance(one.value, (bool, str)) for one in find(path, document))
+    ]
+    rules = tuple(Rule(path, "max_regression", 0.0, relative=True) for path in numbers)
+    results = judge(Policy(rules), report, report).results
+    assert len(results) > 500 and {result.status for result in results} == {"passed", "inconclusive", "not measurable"}
+    assert all(result.value == 0 for result in results if result.status != "not measurable")
 
 
 def test_a_model_that_is_wrong_more_often_fails_and_the_other_way_round_passes() -> None:
