@@ -110,7 +110,7 @@ def _model(audit: Audit, task: str, parity: Parity | None) -> ModelReport:
         input=InputReport(
             name=model.input.name,
             shape=list(audit.data.train.x.shape[1:]),
-            dtype=str(audit.data.train.x.dtype),
+            dtype=str(model.input.dtype).removeprefix("torch."),
             batch=model.input.batch,
         ),
         opset=model.opset,

@@ -57,8 +57,10 @@ def check_writable(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: is a file, not a folder; name another folder with -o.")
     nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    if not os.access(nearest, os.W_OK):
-        raise UsageError(f"{folder}: cannot be written to; name another folder with -o.")
+    try:  # permissions do not tell all: /proc belongs to root, who cannot write there either
+        os.rmdir(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=nearest))
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be written to ({error.strerror}); name another folder with -o.") from error
 
 
 def _umask() -> int:

@@ -15,6 +15,8 @@ from audit.assemble import assemble
 from audit.checks import run_checks
 from audit.data import fit, read_data, settle_task
 from audit.data.base import Data
+from audit.data.labels import UnnamedClasses, listed
+from audit.errors import DataError
 from audit.findings import judge
 from audit.finite import check_finite
 from audit.gap import measure_gap
@@ -22,7 +24,7 @@ from audit.measure import Audit
 from audit.model import load_model
 from audit.model.base import Model
 from audit.model.parity import Parity, check_behaviour, check_parity
-from audit.model.trace import accepts, trace
+from audit.model.trace import accepts, alike, trace
 from audit.prepare import set_table
 from audit.progress import Progress
 from audit.report import Report
@@ -66,8 +68,9 @@ def audit_of(
     with progress.stage("load", "Loading the model"):
         model = load(settings)
     with progress.stage("read", "Reading the data"):
-        data = read(settings if settings.classes else replace(settings, classes=model.classes))
-        data = fit(data, model.input.shape, lambda shape: accepts(model, shape), _fed_as(model, settings))
+        data = _read(read, settings, model.classes)
+        fed = _fed_as(model, settings)
+        data = fit(data, model.input.shape, partial(accepts, model), fed, partial(alike, model))
     with progress.stage("parity", "Comparing with the file's own runtime"):
         model, parity = trusted(model, data, settings)
     with progress.stage("forward", "Running both splits"):
@@ -87,6 +90,19 @@ def audit_of(
         assemble(audit, task, parity, gap, results, checks, layers.passed_by, warnings, command, progress.timings)
     )
     return judge(measured)
+
+
+def _read(read: Callable[[Settings], Data], settings: Settings, own: tuple[str, ...] | None) -> Data:
+    """The data, their classes in the order of `--classes`, or else in the model's `own`."""
+    if settings.classes or own is None:
+        return read(settings)
+    try:
+        return read(replace(settings, classes=own))
+    except UnnamedClasses as error:
+        raise DataError(
+            f"{error.subject} are not among the classes that the model file names ({listed(own)}); say with --classes "
+            "what your data call them, in the order of the model's outputs."
+        ) from error
 
 
 def trusted(model: Model, data: Data, settings: Settings) -> tuple[Model, Parity | None]:

@@ -7,17 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit.blocks.hygiene import Hygiene
+from audit.data.base import Data
 from audit.measure import Audit
 from audit.outcome import Outcome
 from audit.regression import r_squared
+from audit.settings import Settings
 from audit.suite import Results
 
+FEWEST_PIXELS = 64  # numbers in a sample, below which it is no image
+DARKEST = 127  # images whose brightest pixel is below this may be anything
 STANDARD_ERRORS = 3.0  # how far above chance the train accuracy must be to count as learnt
 
 
 def find_warnings(audit: Audit, results: Results) -> list[str]:
     """What a reader must know before any number: a guesser, a leaked test split, a split of our own making."""
-    warnings = [chance_warning(audit.train_outcome, audit.data.classes)]
+    warnings = [chance_warning(audit.train_outcome, audit.data.classes), pixel_warning(audit.data, audit.settings)]
     hygiene = results.measurements["hygiene"].network
     if isinstance(hygiene, Hygiene) and hygiene.leaked.void:
         warnings.append(f"The verdict is void. {hygiene.leaked.why[:1].upper()}{hygiene.leaked.why[1:]}")
@@ -27,6 +31,20 @@ def find_warnings(audit: Audit, results: Results) -> list[str]:
             "gap says nothing about new data."
         )
     return [warning for warning in warnings if warning is not None]
+
+
+def pixel_warning(data: Data, settings: Settings) -> str | None:
+    """A sentence where pixels seem to be fed as they are stored, which few networks are trained on."""
+    x = data.train.x
+    asked = any(knob is not None for knob in (settings.scale, settings.mean, settings.std))
+    if asked or x.dtype.kind != "f" or x[0].size < FEWEST_PIXELS:
+        return None
+    if x.min() < 0 or not DARKEST < x.max() <= 255 or not np.array_equal(x, np.floor(x)):
+        return None
+    return (
+        "The inputs look like pixels, whole numbers from 0 to 255, and are fed as they are. If the model was trained "
+        "on pixels between 0 and 1, say --scale 0.00392157; if it takes them as they are, say --scale 1."
+    )
 
 
 def chance_warning(train: Outcome, classes: Sequence[str] | None) -> str | None:

@@ -180,9 +180,7 @@ def _coerced(name: str, value: Any, where: str) -> Any:
     try:
         coerced = _convert(kind, value)
     except (TypeError, ValueError) as error:
-        raise UsageError(
-            f"{where}: {value!r} does not fit the setting {name!r} ({knob.metadata['meaning']})."
-        ) from error
+        raise UsageError(f"{where}: {value!r} is not {_kind_in_words(kind)} ({knob.metadata['meaning']}).") from error
     choices = knob.metadata["choices"]
     if choices and coerced not in choices:
         raise UsageError(f"{where}: {value!r} is not one of {', '.join(choices)}.")
@@ -190,6 +188,13 @@ def _coerced(name: str, value: Any, where: str) -> Any:
     if name in LEAST_AND_MOST and not least <= coerced <= most:
         raise UsageError(f"{where}: {value!r} is out of range; {name} goes from {least:g} to {most:g}.")
     return coerced
+
+
+def _kind_in_words(kind: str) -> str:
+    if "bool" in kind:
+        return "true or false"
+    one = "whole number" if "int" in kind else "number"
+    return f"a {one}, or several separated by commas" if kind.startswith("tuple") else f"a {one}"
 
 
 def _convert(kind: str, value: Any) -> Any:

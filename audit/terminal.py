@@ -42,8 +42,8 @@ def summary(report: Report) -> list[str]:
     model, data = report.model, report.data
     parity = model.parity
     lines = [
-        f"{model.path}: {model.task}, {model.parameters:,} parameters, {len(report.layers)} dense layers measured, "
-        f"{len(report.passed_by)} layers passed by",
+        f"{model.path}: {model.task}, {_count(model.parameters, 'parameter')}, "
+        f"{_count(len(report.layers), 'dense layer')} measured, {_count(len(report.passed_by), 'layer')} passed by",
         f"{data.path}: {data.layout}, {_used(data.train.samples, data.train.total)} train and "
         f"{_used(data.test.samples, data.test.total)} test samples",
     ]
@@ -76,11 +76,21 @@ def gap_lines(gap: GapReport) -> list[str]:
 
 
 def _line(name: str, train: float, test: float, gap: float, ci: Interval, percent: bool = False) -> str:
+    """A difference of two shares is in percentage points: 2 % after 1 % is one point more, and twice as much."""
+
     def show(value: float) -> str:
         return f"{value:.2%}" if percent else f"{value:.4g}"
 
-    interval = "" if ci is None else f" (95 % interval {show(ci[0])} to {show(ci[1])})"
-    return f"{name:<6} train {show(train)}, test {show(test)}, gap {show(gap)}{interval}"
+    def difference(value: float) -> str:
+        return f"{100 * value:.2f}" if percent else show(value)
+
+    interval = "" if ci is None else f" (95 % interval {difference(ci[0])} to {difference(ci[1])})"
+    points = " points" if percent else ""
+    return f"{name:<6} train {show(train)}, test {show(test)}, gap {difference(gap)}{points}{interval}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _used(samples: int, total: int) -> str:

@@ -229,7 +229,7 @@ def test_a_state_dict_needs_an_architecture(run: Run) -> None:
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (("--seed", "x"), "--seed: 'x' does not fit the setting 'seed' (seed of every random choice)."),
+        (("--seed", "x"), "--seed: 'x' is not a whole number (seed of every random choice)."),
         (("--task", "guess"), "--task: 'guess' is not one of auto, classification, binary, regression."),
         (("-f", "docx"), "-f: 'docx' names no format that exists; choose among html, pdf, json, md."),
         (

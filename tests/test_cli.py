@@ -189,7 +189,8 @@ def test_an_interrupted_audit_is_130_shows_progress_on_a_terminal_and_writes_not
         printed, _ = process.communicate(timeout=60)
     os.close(terminal)
     assert (process.returncode, printed) == (130, b"")
-    assert b"Traceback" not in shown
+    assert b"Traceback" not in shown and b"Aborted" not in shown
+    assert shown.count(b"gen-audit: interrupted; nothing was written") == 1
     assert list(tmp_path.iterdir()) == []
 
 

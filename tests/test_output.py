@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from audit.errors import UsageError
-from audit.output import staged
+from audit.output import check_writable, staged
 
 
 def names(folder: Path) -> list[str]:
@@ -57,3 +57,10 @@ def test_drawing_a_page_again_keeps_the_report_beside_it(tmp_path: Path) -> None
     with staged(out, new_audit=False) as stage:
         (stage / "report.pdf").write_text("page")
     assert names(out) == ["report.json", "report.pdf"]
+
+
+def test_a_place_that_takes_no_files_is_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^/proc/report: cannot be written to \(.+\); name another folder with -o\.$"):
+        check_writable(Path("/proc/report"))
+    check_writable(tmp_path / "out")
+    assert names(tmp_path) == []

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from audit.data.base import Data, Split
 from audit.outcome import Outcome
-from audit.sanity import chance_warning
+from audit.sanity import chance_warning, pixel_warning
+from audit.settings import Settings
 
 CLASSES = ["a", "b", "c", "d"]
 
@@ -46,3 +52,20 @@ def test_regression_no_better_than_the_mean() -> None:
     assert chance_warning(Outcome(y + 0.1, y, y[:, 0] ** 2, None), None) is None
     warning = chance_warning(Outcome(100 * y + 7, y, y[:, 0] ** 2, None), None)
     assert warning is not None and "explains none of the variation of its own train targets" in warning
+
+
+def pixels(x: np.ndarray, **knobs: object) -> str | None:
+    split = Split(x, np.zeros(len(x)), len(x))
+    data = Data(split, split, path=Path("folder"), layout="npz", sha256="", classes=None)
+    return pixel_warning(data, Settings(**knobs))  # type: ignore[arg-type]
+
+
+@given(st.integers(0, 100), st.sampled_from([(64,), (8, 8), (3, 32, 32)]))
+def test_pixels_as_they_are_stored_are_called_so(seed: int, shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(seed).integers(0, 256, (20, *shape)).astype(np.float32)
+    warning = pixels(x)
+    assert warning is not None and "whole numbers from 0 to 255, and are fed as they are" in warning
+    assert "say --scale 0.00392157; if it takes them as they are, say --scale 1." in warning
+    assert pixels(x, scale=1.0) is None and pixels(x, mean=(0.5,)) is None
+    for other in (x / 255, x - 128, x + 200, x.astype(np.int64), x + 0.5, x.reshape(20, -1)[:, :60]):
+        assert pixels(other) is None

@@ -31,9 +31,9 @@ def test_tables_only_group_and_dashes_are_underscores(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("sede = 1", "there is no setting 'sede'; the nearest one is 'seed'."),
-        ("seed = 'many'", "'many' does not fit the setting 'seed' (seed of every random choice)."),
+        ("seed = 'many'", "'many' is not a whole number (seed of every random choice)."),
         ("task = 'guess'", "'guess' is not one of auto, classification, binary, regression."),
-        ("trust_pickle = 'maybe'", "'maybe' does not fit the setting 'trust_pickle'"),
+        ("trust_pickle = 'maybe'", "'maybe' is not true or false"),
         ("seed = ", "cannot be read as TOML"),
     ],
 )
@@ -47,7 +47,7 @@ def test_nonsense_in_the_file_is_named(tmp_path: Path, text: str, sentence: str)
 
 
 def test_nonsense_in_flags_and_environment_is_named() -> None:
-    with pytest.raises(UsageError, match=r"^--seed: 'x' does not fit"):
+    with pytest.raises(UsageError, match=r"^--seed: 'x' is not a whole number"):
         resolve({"seed": "x"}, None, {})
     with pytest.raises(
         UsageError, match=r"^GEN_AUDIT_SEEED: there is no setting 'seeed'; the nearest one is 'seed'\.$"

@@ -5,8 +5,10 @@ One file holds one command. To add one, write it and name it in the import below
 
 from __future__ import annotations
 
+import signal
 import sys
 import traceback
+from typing import NoReturn
 
 from audit import __version__
 
@@ -19,6 +21,7 @@ COMMANDS = (report, check, compare, history, verify, init, config, layers, rende
 
 def main() -> None:
     """Runs a command; every error leaves as one sentence and a documented exit code."""
+    signal.signal(signal.SIGINT, _interrupted)  # Typer would say "Aborted!" and leave with the code of a failed gate
     try:
         app()
     except AuditError as error:
@@ -35,3 +38,9 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(3)
+
+
+def _interrupted(_signal: int, _frame: object) -> NoReturn:
+    """Leave at once; reports are written in one step at the end, so there is nothing half done."""
+    print("gen-audit: interrupted; nothing was written", file=sys.stderr)
+    sys.exit(130)

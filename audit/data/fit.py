@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,10 @@ from audit.settings import Settings
 Shape = tuple[int, ...]
 Wanted = tuple["int | None", ...]
 Accepts = Callable[[Shape], bool]
+Alike = Callable[[Sequence[Array]], bool]
+
+COMPARED = 4
+"""Samples on which the answers to several rearrangements are compared."""
 
 
 @dataclass(frozen=True)
@@ -36,24 +40,28 @@ class Way:
         return np.ascontiguousarray(x.reshape(len(x), *self.shape))
 
 
-def fit(data: Data, shape: Wanted | None, accepts: Accepts | None, settings: Settings) -> Data:
+def fit(
+    data: Data, shape: Wanted | None, accepts: Accepts | None, settings: Settings, alike: Alike | None = None
+) -> Data:
     """Data in the number type and the shape that the model takes, with a note for everything that was done.
 
     `shape` is the input's without the batch (None: a free size), or None where the file does not say; then, and where
-    several rearrangements match, `accepts` is asked whether the network runs on samples of a shape.
+    several rearrangements match, `accepts` is asked whether the network runs on samples of a shape; and where it runs
+    on several, `alike` whether it answers them alike, as one that flattens its input does.
     """
     stored, notes = data, list(data.notes)
-    way = choose(stored, shape, accepts, settings)
+    way = choose(stored, shape, accepts, settings, alike)
     if way is None and data.layout == "images" and settings.channels == "auto":
         stored, note = _other_channels(data)
         notes.append(note)
-        way = choose(stored, shape, accepts, settings)
+        way = choose(stored, shape, accepts, settings, alike)
     if way is None:
         raise DataError(_no_way(data, shape, settings))
     notes += describe_preparation(stored.train.x, stored.axes, settings)
     if way.word != "none":
         notes.append(f"Samples of shape {stored.train.x.shape[1:]} were fitted to {way.shape} ({way.word}).")
     train, test = (_fitted(split, stored, way, settings, name) for name, split in _splits(stored))
+    notes.append(f"Inputs as fed range from {_lowest(train, test):g} to {_highest(train, test):g}.")
     return replace(data, train=train, test=test, notes=tuple(notes), axes="", picture=_picture(stored, way))
 
 
@@ -62,6 +70,14 @@ def _picture(stored: Data, way: Way) -> Picture | None:
     shape = stored.train.x.shape[1:]
     images = stored.axes in ("hw", "hwc", "chw") and ("c" not in stored.axes or shape[stored.axes.index("c")] in (1, 3))
     return Picture(stored.axes, shape, way.order) if images else None
+
+
+def _lowest(*splits: Split) -> float:
+    return min(float(split.x.min()) for split in splits)
+
+
+def _highest(*splits: Split) -> float:
+    return max(float(split.x.max()) for split in splits)
 
 
 def _splits(data: Data) -> tuple[tuple[str, Split], tuple[str, Split]]:
@@ -80,7 +96,9 @@ def _fitted(split: Split, data: Data, way: Way, settings: Settings, name: str) -
     return replace(split, x=x)
 
 
-def choose(data: Data, shape: Wanted | None, accepts: Accepts | None, settings: Settings) -> Way | None:
+def choose(
+    data: Data, shape: Wanted | None, accepts: Accepts | None, settings: Settings, alike: Alike | None = None
+) -> Way | None:
     """The one way that fits, None where there is none; where several do, the sentence that asks the user."""
     sample = data.train.x.shape[1:]
     candidates = ways(sample, data.axes, shape, settings.reshape)
@@ -91,6 +109,9 @@ def choose(data: Data, shape: Wanted | None, accepts: Accepts | None, settings: 
     if accepts is not None and (shape is None or len(fitting) > 1):
         fitting = [way for way in fitting if accepts(way.shape)]
     preferred = [way for way in fitting if way in as_is] or fitting
+    if len(preferred) > 1 and alike is not None:
+        few = prepare(data.train.x[:COMPARED], data.axes, settings)
+        preferred = preferred[:1] if alike([way.apply(few) for way in preferred]) else preferred
     if len(preferred) > 1 and settings.reshape == "auto" and not (shape is None and accepts is None):
         options = ", or ".join(f"--reshape {way.word} for {way.shape}{_reading(way)}" for way in preferred)
         raise DataError(

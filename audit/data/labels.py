@@ -10,6 +10,14 @@ from audit.data.source import Array
 from audit.errors import DataError
 
 
+class UnnamedClasses(DataError):
+    """Labels that an order of classes leaves out."""
+
+    def __init__(self, labels: tuple[str, ...], where: str) -> None:
+        self.subject = f"{where}: the labels {listed(labels)}"
+        super().__init__(f"{self.subject} are missing from --classes; name every class, in order.")
+
+
 def neutral(raw: Array, where: str) -> Array:
     """Labels [n] or [n, k] as int64, float64 or text; a lone second axis is dropped."""
     labels = raw.reshape(len(raw)) if raw.size == len(raw) else raw
@@ -73,7 +81,7 @@ def _in_wanted_order(
     numbers = [labels for labels in (train, test) if labels.dtype.kind != "U" and is_whole(labels)]
     if len(numbers) == 2 and all(labels.min() >= 0 and labels.max() < len(wanted) for labels in numbers):
         return train.astype(np.int64), test.astype(np.int64), wanted, note
-    raise DataError(f"{where}: the labels {listed(tuple(odd))} are missing from --classes; name every class, in order.")
+    raise UnnamedClasses(tuple(odd), where)
 
 
 def class_order(names: Iterable[str]) -> tuple[str, ...]:

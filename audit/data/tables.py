@@ -127,7 +127,7 @@ def _refuse_missing_header(path: Path, names: Sequence[str]) -> None:
 
 def _label_columns(columns: Sequence[str], path: Path, wanted: str | None) -> tuple[str, ...]:
     """The label column, or the several targets of `--label a,b`."""
-    listed = ", ".join(columns[:12]) + (f" and {len(columns) - 12} more" if len(columns) > 12 else "")
+    listed = _shown(columns)
     if wanted is not None:
         names = (wanted,) if wanted in columns else tuple(name.strip() for name in wanted.split(","))
         for name in names:
@@ -143,6 +143,13 @@ def _label_columns(columns: Sequence[str], path: Path, wanted: str | None) -> tu
         )
         raise DataError(f"{path}: {problem}; choose with --label NAME among {listed}.")
     return (found[0],)
+
+
+def _shown(columns: Sequence[str]) -> str:
+    """The columns in a row; of many, the first and the last, since a label often stands at an end."""
+    if len(columns) <= 12:
+        return ", ".join(columns)
+    return f"{', '.join(columns[:6])}, … ({len(columns) - 12} more), {', '.join(columns[-6:])}"
 
 
 def _agree(columns: Sequence[str], path: Path, expected: tuple[str, ...], first: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -214,6 +215,7 @@ def test_the_notes_name_the_statistics() -> None:
         "The mean 0.1 was subtracted.",
         "Then they were divided by 2, 3, 4.",
         "Inputs are float32.",
+        "Inputs as fed range from -0.05 to 0.7.",
     )
 
 
@@ -288,3 +290,18 @@ def test_what_cannot_be_resized() -> None:
 
 def test_gray_becomes_colour() -> None:
     assert to_colour(np.zeros((2, 4, 5), np.uint8)).shape == (2, 4, 5, 3)
+
+
+@given(st.sampled_from([(4, 5), (6, 5, 1), (1, 6, 5)]), st.integers(0, 3))
+def test_ways_that_the_network_answers_alike_are_one_way(shape: tuple[int, ...], seed: int) -> None:
+    x = np.random.default_rng(seed).random((4, *shape)).astype(np.float32)
+    weights = np.random.default_rng(seed).random((math.prod(shape), 3))
+
+    def flattens(inputs: Sequence[np.ndarray]) -> bool:
+        answers = [batch.reshape(len(batch), -1) @ weights for batch in inputs]
+        return len(answers) > 1 and all(np.allclose(answers[0], answer) for answer in answers)
+
+    out = fit(holding(x, layout="images"), None, lambda _: True, Settings(), flattens).train.x
+    np.testing.assert_array_equal(out.reshape(4, -1), x.reshape(4, -1))
+    with pytest.raises(DataError, match="of unstated shape in several ways"):
+        fit(holding(x, layout="images"), None, lambda _: True, Settings(), lambda _: False)

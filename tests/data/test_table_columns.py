@@ -68,6 +68,14 @@ def test_no_label_column(tmp_path: Path) -> None:
     assert refusal(tmp_path, "k") == "train.csv: has no column 'k' to use as label; its columns are f, g, h."
 
 
+def test_of_many_columns_the_first_and_the_last_are_named(tmp_path: Path) -> None:
+    names = [f"f{number}" for number in range(30)]
+    tables(tmp_path, ",".join(names) + "\n" + 2 * (",".join("1" * 30) + "\n"))
+    assert refusal(tmp_path).endswith(
+        "choose with --label NAME among f0, f1, f2, f3, f4, f5, … (18 more), f24, f25, f26, f27, f28, f29."
+    )
+
+
 def test_two_label_columns(tmp_path: Path) -> None:
     tables(tmp_path, "f,y,label\n" + ROWS)
     assert refusal(tmp_path) == (

@@ -242,3 +242,27 @@ def test_the_model_itself_is_left_alone() -> None:
     check_behaviour(model(module), X)
     check_parity(model(module, Runtime(module)), X)
     assert next(module.parameters()).dtype == torch.float32
+
+
+class Cancelling(nn.Module):
+    """Adds and takes off a large number, which single precision rounds and double precision does not."""
+
+    def __init__(self, large: float) -> None:
+        super().__init__()
+        self.inner, self.large = network(), large
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner((x + self.large) - self.large)
+
+
+def test_rounding_that_the_network_itself_magnifies_is_rounding() -> None:
+    module = Cancelling(1e4)
+    parity = check_parity(model(module, Runtime(module)), X)
+    assert 1e-4 < parity.max_rel_diff < 1e-2
+    assert parity.max_abs_diff < parity.tolerance
+
+
+def test_an_error_beyond_what_rounding_does_to_the_network_is_an_error() -> None:
+    for module, error in ((Cancelling(1e4), 1.0), (Cancelling(0.0), 0.01), (Cancelling(1e7), 0.0)):
+        with pytest.raises(ModelError, match="the converted network and onnxruntime disagree by"):
+            check_parity(model(module, Runtime(module, error=error)), X)
