@@ -23,6 +23,8 @@ from audit.settings import Settings
 from audit.watch import has_convolutions, scores
 
 PROBE = 3  # samples that the layers are watched with
+TRAIN_SHARE = 0.4  # of the memory left, for the records of the train split; measures take as much again beside them
+TEST_SHARE = 0.1  # … and of the test split
 WORTHWHILE = 8  # samples at once, below which running all backward passes side by side does not pay
 
 
@@ -46,9 +48,9 @@ def set_table(model: Model, data: Data, task: str, settings: Settings) -> tuple[
         per_sample = bytes_per_sample(network, one_batch, layers.dense, outputs, side_by_side)
     chunk = chunk_size(per_sample, budget, standing)
     capture = Capture(network, layers.dense, loss, chunk, model.input.batch, side_by_side)
-    room = (budget - standing - chunk * per_sample) // 2  # half of what is left, for each split's records
-    train_records = Records(capture, *train, room, full=True)
-    test_records = Records(capture, *test, room, full=False)
+    left = budget - standing - chunk * per_sample
+    train_records = Records(capture, *train, int(TRAIN_SHARE * left), full=True)
+    test_records = Records(capture, *test, int(TEST_SHARE * left), full=False)
     audit = Audit(
         model=model,
         network=network,

@@ -19,7 +19,7 @@ from audit.records import Records
 
 DENSE_LIMIT = 4096  # weights up to which the matrix itself is formed (128 MB)
 GRAPH_FACTOR = 4  # what a record with its autograd graph takes, in multiples of the record alone
-SINGLE_SHARE = 4  # single-precision copies may take this part of the room of the records
+SHARE = 4  # a basis of vectors, and single-precision copies, may each take this part of the room of the records
 
 
 class LayerHessian:
@@ -39,6 +39,11 @@ class LayerHessian:
     def dtype(self) -> torch.dtype:
         """Of what `times` gives."""
         return torch.float64
+
+    @property
+    def room(self) -> int:
+        """Bytes that a basis of vectors may take."""
+        return self._records.room // SHARE
 
     def times(self, V: Tensor) -> Tensor:
         """H V; V [..., out, in] → [..., out, in], all directions in one walk over the samples."""
@@ -61,7 +66,7 @@ class LayerHessian:
 
     def single(self) -> SingleHessian | None:
         """H in single precision, two to three times as quick; None where the tail is curved or memory is short."""
-        return single_precision(self._walk(), self.layer.name, len(self._records), self._records.room // SINGLE_SHARE)
+        return single_precision(self._walk(), self.layer.name, len(self._records), self.room)
 
     def dense(self) -> Tensor:
         """H itself [dim, dim]."""

@@ -25,6 +25,7 @@ class SingleHessian:
     x: Tensor  # [n, T, inputs in use]
     A: Tensor  # [n, C, T·out]  AᵀA/n = S/scale
     used: Tensor  # [in]  which inputs are in use
+    room: int  # bytes that a basis of vectors may take
 
     @property
     def dim(self) -> int:
@@ -50,12 +51,12 @@ class SingleHessian:
 
 def single_precision(records: Iterable[Record], name: str, samples: int, room: int) -> SingleHessian | None:
     """H of the mean loss over `samples` in `records`; None where it does not fit into `room`, or has a curved tail."""
-    xs: list[Tensor] = []
+    left, xs = room, list[Tensor]()
     roots: list[tuple[Tensor, Tensor]] = []
     for record in records:
         layer = record.layers[name]
-        room -= 8 * (layer.x.numel() + layer.J.numel())  # the parts, and all of them put together
-        if room < 0 or layer.residual_times is not None:
+        left -= 8 * (layer.x.numel() + layer.J.numel())  # the parts, and all of them put together
+        if left < 0 or layer.residual_times is not None:
             return None
         A = record.gauss_newton_root(name).flatten(2)
         largest = A.abs().max().clamp(min=torch.finfo(torch.float64).tiny)
@@ -66,7 +67,8 @@ def single_precision(records: Iterable[Record], name: str, samples: int, room: i
     x = torch.cat(xs)
     used = (x != 0).flatten(0, 1).any(0)
     x = x if bool(used.all()) else x[:, :, used]
-    return SingleHessian((layer.layer.out_features, x.shape[2]), float(largest.square() / samples), x, A, used)
+    shape = layer.layer.out_features, x.shape[2]
+    return SingleHessian(shape, float(largest.square() / samples), x, A, used, room)
 
 
 def pushed(x: Tensor, V: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ SMALL = 400  # weights up to which eigh of the matrix is quicker than any iterat
 BLOCK = 2  # directions pushed through the network at once when several eigenpairs are wanted
 LEAST_STEPS = 10  # before any convergence is believed: an early small residual may belong to λ₂
 MOST_STEPS = 500
-BASIS_NUMBERS = 1 << 25  # numbers in the Krylov basis (256 MB) beyond which it is restarted from its best vectors
+ROWS = 512  # eigenvectors whose residuals are taken at once
+BASIS_NUMBERS = 1 << 25  # numbers in the Krylov basis beyond which it is restarted from its best vectors
 SAME = 1e-6  # relative distance below which two eigenvalues count as one
 EXHAUSTED = {torch.float64: 1e-10, torch.float32: 1e-6}  # share of H q outside the basis that is nothing new
 FAINT = 1e-3  # share of H q outside the basis below which its direction is not known to rounding
@@ -40,6 +41,10 @@ class Symmetric(Protocol):
     def dtype(self) -> torch.dtype:
         """Of what `times` takes and gives."""
 
+    @property
+    def room(self) -> int:
+        """Bytes that a basis may take."""
+
     def times(self, V: Tensor) -> Tensor:
         """H V."""
 
@@ -57,10 +62,13 @@ class EigenPairs:
 def all_eigenpairs(hessian: LayerHessian) -> EigenPairs:
     """The complete eigenbasis, by `eigh`."""
     H = hessian.dense()
-    values, vectors = torch.linalg.eigh(H)
-    values, vectors = values.flip(0), vectors.flip(1)
-    residuals = (H @ vectors - vectors * values).norm(dim=0) / _scale(values)
-    return EigenPairs(values, vectors.T.reshape(-1, *hessian.shape).contiguous(), residuals, 0)
+    values, columns = torch.linalg.eigh(H)
+    values, vectors = values.flip(0), columns.T.flip(0)  # a copy, with the vectors as rows
+    del columns
+    residuals = torch.cat(
+        [(V @ H - own[:, None] * V).norm(dim=1) for V, own in zip(vectors.split(ROWS), values.split(ROWS), strict=True)]
+    )
+    return EigenPairs(values, vectors.reshape(-1, *hessian.shape), residuals / _scale(values), 0)
 
 
 def top_eigenpairs(
@@ -154,7 +162,8 @@ def _lanczos(hessian: Symmetric, k: int, block: int, tolerance: float, seed: int
     generator = torch.Generator().manual_seed(seed)
     start = torch.randn(hessian.dim, block, generator=generator, dtype=torch.float64).to(hessian.dtype)
     new = torch.linalg.qr(start)[0].T
-    most = min(hessian.dim, max(4 * k + 4 * block, BASIS_NUMBERS // hessian.dim))  # vectors in the basis
+    numbers = min(BASIS_NUMBERS, hessian.room // start.element_size())
+    most = min(hessian.dim, max(k + 8 * block + 2, numbers // hessian.dim))  # vectors in the basis
     size, T, near = 0, torch.zeros(0, 0, dtype=torch.float64), 0
     for step in range(1, MOST_STEPS + 1):
         H_new = hessian.times(new.reshape(-1, *hessian.shape)).flatten(1)
@@ -173,7 +182,7 @@ def _lanczos(hessian: Symmetric, k: int, block: int, tolerance: float, seed: int
         if done or (step >= LEAST_STEPS and size > k and _converged(theta, residuals, k, tolerance, values_only)):
             break
         if size + width > most:
-            keep = min(size - 1, 2 * k + block)
+            keep = min(size - 1, (k + most) // 2)
             basis[:keep], size, near = Y[:, :keep].T.to(Q) @ Q, keep, 0
             T = torch.diag(theta[:keep])
     vectors = (Y[:, :k].T.to(Q) @ Q).reshape(-1, *hessian.shape)

@@ -27,7 +27,7 @@ class PairChunk:
 
 
 class Pairs:
-    """All pairs of an audit: walked over as often as needed, kept if they fit into an eighth of the memory budget.
+    """All pairs of an audit: walked over as often as needed, kept if they fit into a sixteenth of the memory budget.
 
     Everything about a pair is computed in float64, whatever the precision of the capture pass: the duality is an
     equality, and it is checked as one.
@@ -38,7 +38,7 @@ class Pairs:
         self.partner = partner[self.rows]  # positions in the train split
         self.unpaired = len(partner) - len(self.rows)
         self.capture = in_float64(audit.capture)
-        self._audit, self.room = audit, budget_bytes(audit.settings.memory) // 8
+        self._audit, self.room = audit, budget_bytes(audit.settings.memory) // 16
         self._kept: list[PairChunk] | None = None
 
     def __len__(self) -> int:

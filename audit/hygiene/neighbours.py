@@ -127,17 +127,19 @@ class _Search:
 
     def __init__(self, space: Space, voters: Electorate, near: bool) -> None:
         self.space, self.voters, self.near = space, voters, near
-        self.base = some_rows(space.train, voters.rows)
-        self.columns = list(_blocks(self.base.shape[1], len(self.base)))
-        self._single: Tensor | None = None
-        self._norms = torch.zeros(len(self.base), dtype=torch.float64, device=self.base.device)
-        if self.base.numel() <= KEPT:
-            self._single = torch.empty(self.base.shape, dtype=torch.float32, device=self.base.device)
+        u, D = len(voters.rows), space.train.shape[1]
+        self.columns = list(_blocks(D, u))
+        self._norms = torch.zeros(u, dtype=torch.float64, device=voters.rows.device)
+        self._single = self._norms.new_empty(u, D, dtype=torch.float32) if u * D <= KEPT else None
         for columns in self.columns:
-            scaled = _scaled(space, self.base, columns)
+            scaled = self._base(columns)
             self._norms += scaled.square().sum(1)
             if self._single is not None:
                 self._single[:, columns] = scaled
+
+    def _base(self, columns: slice) -> Tensor:
+        """Some features of the voters, shifted and scaled."""
+        return _scaled(self.space, some_rows(self.space.train[:, columns], self.voters.rows), columns)
 
     def look(self, points: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The parts of a `Neighbourhood`, for one block of points."""
@@ -154,7 +156,7 @@ class _Search:
         last = (first + many - 1).scatter_reduce(0, row[enough], enough, "amin")
         counted = squared <= (squared[last] + found.slack)[row]
         votes, count = self._poll(row[counted], column[counted], weight[counted], len(points))
-        k = min(NEIGHBOURS, len(self.base) - itself) if self.near else 0
+        k = min(NEIGHBOURS, len(self.voters.rows) - itself) if self.near else 0
         place = first[:, None] + torch.arange(itself, itself + k, device=row.device)
         return votes, count, self.voters.rows[column[place]], squared[place].sqrt()
 
@@ -201,7 +203,7 @@ class _Search:
     def _reach(self, squared: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
         """The distance within which there are enough voters, and the one up to which candidates are wanted [q]."""
         itself = int(own is not None)
-        k = min(NEIGHBOURS + itself, len(self.base))
+        k = min(NEIGHBOURS + itself, len(self.voters.rows))
         values, index = squared.topk(k, dim=1, largest=False)
         reached = self.voters.weight[index].cumsum(1) - itself >= NEIGHBOURS
         last = torch.where(reached.any(1), reached.int().argmax(1), k - 1)
@@ -210,7 +212,7 @@ class _Search:
 
     def _largest_norm(self, points: Tensor) -> Tensor:
         """‖a‖² + max ‖b‖² [q]."""
-        parts = [_scaled(self.space, points, columns).square().sum(1) for columns in self.columns]
+        parts = [_scaled(self.space, points[:, columns], columns).square().sum(1) for columns in self.columns]
         return torch.stack(parts).sum(0) + self._norms.max()
 
     def _squared(self, points: Tensor, own: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -218,8 +220,8 @@ class _Search:
         squared = self._norms.to(dtype).repeat(len(points), 1)
         for columns in self.columns:
             kept = self._single if dtype == torch.float32 else None
-            base = _scaled(self.space, self.base, columns).to(dtype) if kept is None else kept[:, columns]
-            squared.addmm_(_scaled(self.space, points, columns).to(dtype), base.T, alpha=-2)
+            base = self._base(columns).to(dtype) if kept is None else kept[:, columns]
+            squared.addmm_(_scaled(self.space, points[:, columns], columns).to(dtype), base.T, alpha=-2)
         return squared if own is None else squared.scatter_(1, own[:, None], -torch.inf)
 
     def _differences(self, points: Tensor, row: Tensor, column: Tensor) -> Tensor:
@@ -227,13 +229,14 @@ class _Search:
         found = self._norms.new_empty(len(row))
         for start in range(0, len(row), step := max(1, CACHED // points.shape[1])):
             part = slice(start, start + step)
-            difference = points[row[part]].double() - self.base[column[part]].double()
+            difference = points[row[part]].double() - self.space.train[self.voters.rows[column[part]]].double()
             found[part] = difference.mul_(self.space.scale).square_().sum(1)
         return found
 
 
 def _scaled(space: Space, x: Tensor, columns: slice) -> Tensor:
-    return (x[:, columns].double() - space.shift[columns]) * space.scale[columns]
+    """Features x [q, some] shifted and scaled."""
+    return (x.double() - space.shift[columns]).mul_(space.scale[columns])
 
 
 def _width(rows: int) -> int:

@@ -76,7 +76,7 @@ class Given:
 
     def __init__(self, values: list[float], seed: int = 0) -> None:
         self.dim, self.shape, self.walks = len(values), (1, len(values)), 0
-        self.dtype = torch.float64
+        self.dtype, self.room = torch.float64, 1 << 30
         basis = torch.linalg.qr(
             torch.randn(self.dim, self.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
         )[0]
