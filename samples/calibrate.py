@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -84,8 +85,25 @@ def main() -> None:
             audit_case(case, folder)
             print(case.name, flush=True)
         rows.append(summary(case, folder))
-    text = ",\n".join(json.dumps(row) for row in rows)
-    RESULT.write_text(f'{{"rates": {json.dumps(rates(rows))},\n"networks": [\n{text}\n]}}\n', encoding="utf-8")
+    write(rows)
+
+
+def write(rows: list[dict[str, Any]]) -> None:
+    """The record: how many networks of each kind there are, one line for each finding, and one for each network."""
+    trained = Counter(kind(row) for row in rows)
+    counted = ",\n".join(f"{json.dumps(id)}: {json.dumps(levels)}" for id, levels in rates(rows).items())
+    networks = ",\n".join(json.dumps(_rounded(row)) for row in rows)
+    parts = f'"trained": {json.dumps(trained)},\n"rates": {{\n{counted}\n}},\n"networks": [\n{networks}\n]'
+    RESULT.write_text(f"{{{parts}}}\n", encoding="utf-8")
+
+
+def _rounded(value: Any) -> Any:
+    """Four digits are enough to check a limit by."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: _rounded(part) for key, part in value.items()}
+    return [_rounded(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def cases() -> Iterator[Case]:
@@ -168,25 +186,26 @@ def _layer(layer: Any) -> dict[str, Any]:
         "name": layer.name,
         "complete": block.basis_complete,
         "elbow": block.sharp.elbow,
-        "ratio": block.sharp.ratio,
         "sharp": block.sharp.share,
-        "sharp_ci95": block.ci95.sharp_share,
         "sharp_count": block.sharp.count,
         "at_classes": None if block.fixed is None else block.fixed.share,
         "c": float(np.median([c for c in block.c if c is not None])) if any(c is not None for c in block.c) else None,
     }
 
 
-def rates(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, list[int]]]]:
-    """By finding and level: for each data set and recipe, how many networks got it, and of how many."""
-    found: dict[str, dict[str, dict[str, list[int]]]] = {}
-    for id, level in sorted({pair for row in rows for pair in row["findings"].items()}):
-        table = found.setdefault(id, {}).setdefault(level, {})
-        for row in rows:
-            count = table.setdefault(f"{row['data']} {row['recipe']}", [0, 0])
-            count[0] += row["findings"].get(id) == level
-            count[1] += 1
+def rates(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, int]]]:
+    """By finding and level: for each data set and recipe how many of its networks got it."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for row in rows:
+        for id, level in row["findings"].items():
+            counts = found.setdefault(id, {}).setdefault(level, {})
+            counts[kind(row)] = counts.get(kind(row), 0) + 1
     return found
+
+
+def kind(row: dict[str, Any]) -> str:
+    """Data set and recipe of a network."""
+    return f"{row['data']} {row['recipe']}"
 
 
 if __name__ == "__main__":

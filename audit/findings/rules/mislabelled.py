@@ -92,7 +92,13 @@ RULE = Rule(
         "Feng & Tu, The activity-weight duality in feed forward neural networks (2022), section 4.3 and Fig. "
         "S7: with labels at random the flat directions dominate. Neighbours: Wilson (1972)"
     ),
-    origin="CALIBRATION",
+    origin=(
+        "Zero, with a 95 % interval. Networks trained for this rule (MNIST with 10, 5 and 3 digits, digits, breast "
+        "cancer; five seeds; samples/calibration.json): it spoke for 2 of 53 networks with clean labels, as a "
+        "concern for 0 of 53; with 25 %, 10 % and 5 % of the labels moved for 12 of 12, 21 of 22 and 9 of 13, as a "
+        "concern for 8 of 12, 16 of 22 and 7 of 13. What it missed were breast-cancer data, 455 samples of two "
+        "classes. Of the labels listed, at most 50 a network, 98 %, 95 % and 90 % were truly wrong."
+    ),
     cannot_tell=(
         "Whether a listed label is wrong or its sample merely odd. Labels that are wrong in test as well do not show, "
         "and test samples that are easier than train samples look like wrong train labels."

@@ -1,0 +1,72 @@
+"""The definition cards quote what `samples/calibrate.py` counted, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from audit.findings.rules import RULES
+
+RECORDED = json.loads((Path(__file__).parents[2] / "samples" / "calibration.json").read_text(encoding="utf-8"))
+NETWORKS: list[dict[str, Any]] = RECORDED["networks"]
+CLEAN = ("clean", "few", "large-batch", "small-steps", "decay", "short")
+ORIGIN = {rule.id: rule.origin for rule in RULES}
+
+
+def trained(*recipes: str, data: str | None = None, classes: int = 2) -> list[dict[str, Any]]:
+    enough = [row for row in NETWORKS if classes <= 2 or row["data"] != "breast-cancer"]
+    return [row for row in enough if row["recipe"] in recipes and data in (None, row["data"])]
+
+
+def spoke(id: str, rows: list[dict[str, Any]], *levels: str) -> str:
+    hits = sum(row["findings"].get(id) in levels if levels else id in row["findings"] for row in rows)
+    return f"{hits} of {len(rows)}"
+
+
+def test_the_record_is_complete() -> None:
+    assert len(NETWORKS) == len({(row["data"], row["recipe"], row["seed"]) for row in NETWORKS})
+    assert {row["seed"] for row in NETWORKS} == set(range(1, 6))
+    assert sum(RECORDED["trained"].values()) == len(NETWORKS)
+    concerns = RECORDED["rates"]["mislabelled"]["concern"]
+    assert concerns["mnist wrong-25"] == RECORDED["trained"]["mnist wrong-25"]
+    assert not {name.split()[1] for name in concerns} & set(CLEAN)
+
+
+def test_false_alarms_and_hits_of_wrong_labels() -> None:
+    words = ORIGIN["mislabelled"]
+    assert f"for {spoke('mislabelled', trained(*CLEAN))} networks with clean labels" in words
+    assert f"as a concern for {spoke('mislabelled', trained(*CLEAN), 'concern')}" in words
+    hits = [spoke("mislabelled", trained(f"wrong-{share}")) for share in (25, 10, 5)]
+    concerns = [spoke("mislabelled", trained(f"wrong-{share}"), "concern") for share in (25, 10, 5)]
+    assert "for {}, {} and {}".format(*hits) in words
+    assert "as a concern for {}, {} and {}".format(*concerns) in words
+
+
+def test_precision_of_the_listed_labels() -> None:
+    found = []
+    for share in (25, 10, 5):
+        rows = trained(f"wrong-{share}")
+        found.append(f"{sum(row['listed_and_moved'] for row in rows) / sum(row['listed'] for row in rows):.0%}")
+    words = "{}, {} and {} were truly wrong".format(*(part.replace("%", " %") for part in found))
+    assert words in ORIGIN["mislabelled"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        ("large-batch", "with large batches"),
+        ("small-steps", "with small steps"),
+        ("few", "on a quarter of the data"),
+        ("decay", "with weight decay"),
+        ("clean", "healthy"),
+    ],
+)
+def test_how_often_the_gap_is_called_steep(recipe: str, words: str) -> None:
+    assert f"{spoke('steep-gap', trained(recipe, data='mnist'))} {words}" in ORIGIN["steep-gap"]
+
+
+def test_how_often_the_gap_is_called_flat() -> None:
+    assert f"for {spoke('flat-gap', trained(*CLEAN, classes=3))} networks with clean labels" in ORIGIN["flat-gap"]
