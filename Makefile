@@ -5,13 +5,14 @@ PYTHON ?= python3
 VENV ?= .venv
 OUT ?= out/demo
 WORKERS ?= 2
+PAGE_TOOLS ?= build/page-tools
 
 BIN := $(VENV)/bin
 # Older pips hand PIP_CONSTRAINT on to the isolated build, newer ones PIP_BUILD_CONSTRAINT: with both, hatchling is pinned.
 PINNED := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1
 INSTALL := $(PINNED) $(BIN)/python -m pip install --quiet --quiet
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow test-page lint bench clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -23,6 +24,11 @@ test: lint
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+# The page in a real browser, with axe-core, and before the Nu Html Checker. Needs chromium, node with npm, and java.
+test-page: $(VENV)/.installed-dev $(PAGE_TOOLS)/.installed
+	GEN_AUDIT_PAGE_TOOLS=$(PAGE_TOOLS) GEN_AUDIT_PAGE_PICTURES=out/pages $(BIN)/python -m pytest tests/render/test_in_browser.py
+	@echo "Pictures of every page at every width are in out/pages: look at them."
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -44,6 +50,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(INSTALL) --editable '.[dev]'
+	@touch $@
+
+$(PAGE_TOOLS)/.installed: Makefile
+	@mkdir -p $(PAGE_TOOLS)
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(PAGE_TOOLS) axe-core@4.14.0 playwright-core@1.65.0 vnu-jar@26.9.27
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed

@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 
 import pytest
 import reports
@@ -100,7 +101,8 @@ def test_without_pango_the_rest_is_written_and_one_line_says_what_to_install(tmp
     assert run.stderr == ""
     assert {file.name for file in tmp_path.iterdir()} == set(files)
     texts = [path.read_text(encoding="utf-8") for path in (tmp_path / "report.json", reports.EXAMPLE)]
-    assert Report.from_json(texts[0]) == Report.from_json(texts[1])
+    first, second = (replace(Report.from_json(text), timings={}) for text in texts)
+    assert first == second
 
 
 @pytest.mark.parametrize(
