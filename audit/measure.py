@@ -54,11 +54,6 @@ class Audit:
         """The rounding unit of the audit's arithmetic."""
         return torch.finfo(next(self.network.parameters()).dtype).eps
 
-    def ready(self, x: Tensor) -> Tensor:
-        """Samples on the audit's device and in its arithmetic; whole numbers such as tokens stay whole."""
-        weight = next(self.network.parameters())
-        return x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype)
-
     def weight(self, layer: DenseLayer) -> Tensor:
         """W [out, in] of a layer, float64."""
         return layer.weight(self.network).double()

@@ -43,7 +43,7 @@ class Nearest:
                 self._compare(mine + first, x_test[mine], theirs + start, x[theirs])
 
     def _compare(self, rows: Tensor, x_test: Tensor, index: Tensor, x: Tensor) -> None:
-        for part in _blocks(len(rows), max(x.shape)):
+        for part in row_blocks(len(rows), max(x.shape)):
             squared, best = _nearest(x_test[part].double(), x.double())
             mine = rows[part]
             closer = squared < self.squared[mine] * (1 - TIE)
@@ -56,7 +56,7 @@ def nearest_partners(test: Sided, train: Sided) -> Tensor:
     (x_test, y_test), (x, y) = test, train
     found = Nearest(len(x_test), x_test.device)
     flat_test, flat = x_test.reshape(len(x_test), -1), x.reshape(len(x), -1)
-    for part in _blocks(len(x), flat.shape[1]):
+    for part in row_blocks(len(x), flat.shape[1]):
         found.offer(0, (flat_test, y_test), part.start, (flat[part], None if y is None else y[part]))
     return found.index
 
@@ -67,14 +67,15 @@ def _nearest(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     proposed = torch.addmm(b_norm[None, :], a, b.T, alpha=-2).add_(a_norm[:, None])
     margin = 4 * (a.shape[1] + 4) * ROUNDING * (a_norm + b_norm.max())  # twice the rounding error of one entry
     rows, columns = torch.nonzero(proposed <= (proposed.min(1).values + margin)[:, None], as_tuple=True)
-    exact = torch.cat([(a[rows[part]] - b[columns[part]]).square().sum(1) for part in _blocks(len(rows), a.shape[1])])
+    parts = row_blocks(len(rows), a.shape[1])
+    exact = torch.cat([(a[rows[part]] - b[columns[part]]).square().sum(1) for part in parts])
     smallest = exact.new_full((len(a),), torch.inf).scatter_reduce(0, rows, exact, "amin")
     tied = exact <= smallest[rows] * (1 + TIE)
     lowest = rows.new_full((len(a),), len(b)).scatter_reduce(0, rows[tied], columns[tied], "amin")
     return smallest, lowest
 
 
-def _blocks(count: int, width: int) -> Iterator[slice]:
+def row_blocks(count: int, width: int) -> Iterator[slice]:
     """Slices of `count` rows of `width` numbers that fit into one block."""
     size = max(1, BLOCK_NUMBERS // max(1, width))
     return (slice(start, start + size) for start in range(0, count, size))

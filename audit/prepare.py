@@ -20,7 +20,7 @@ from audit.model.base import Model
 from audit.outcome import Outcome
 from audit.records import Records
 from audit.settings import Settings
-from audit.watch import has_convolutions, scores
+from audit.watch import as_fed, has_convolutions, scores
 
 PROBE = 3  # samples that the layers are watched with
 TRAIN_SHARE = 0.4  # of the memory left, for the records of the train split; measures take as much again beside them
@@ -83,6 +83,4 @@ def _tensors(split: Split, task: str) -> tuple[Tensor, Tensor]:
 
 
 def _example(network: nn.Module, x: Tensor, batch: int | None) -> Tensor:
-    weight = next(network.parameters())
-    rows = x[torch.arange(2 * batch if batch else min(PROBE, len(x))) % len(x)]
-    return rows.to(weight.device, weight.dtype if rows.is_floating_point() else rows.dtype)
+    return as_fed(network, x[torch.arange(2 * batch if batch else min(PROBE, len(x))) % len(x)])

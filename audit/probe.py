@@ -18,7 +18,7 @@ from audit.model.parity import COUPLED
 from audit.replay import Replay
 from audit.watch import Calls, arrange, watch
 
-SAME = 1e-3
+ALIKE = 1e-3
 """Scores agree where they differ by less than this share of the distance between taker and giver, …"""
 ROUNDING = 64
 """… or by less than so many units in the last place of the largest score."""
@@ -78,9 +78,9 @@ class Probe:
         rest = torch.arange(self.n) != self._taker
         own = not torch.equal(after[self._taker], before[self._taker])
         return Reach(
-            others=self.n > 1 and not _close(after[rest], before[rest], max(SAME * distance, rounding)),
+            others=self.n > 1 and not _close(after[rest], before[rest], max(ALIKE * distance, rounding)),
             own=own or not torch.equal(self._exchanged(path, axis, noise=1.0)[self._taker], before[self._taker]),
-            alone=_close(after[self._taker], goal, max(SAME * distance, rounding)),
+            alone=_close(after[self._taker], goal, max(ALIKE * distance, rounding)),
         )
 
     def inputs(self, path: str, batch_axis: int, feature_axis: int) -> Tensor:

@@ -16,6 +16,12 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 Calls = list[tuple[Tensor, Tensor]]  # (input, output) of each time a module was called in one forward pass
 
 
+def as_fed(network: nn.Module, x: Tensor) -> Tensor:
+    """Samples on the network's device and in its arithmetic; whole numbers such as tokens stay whole."""
+    weight = next(network.parameters())
+    return x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype)
+
+
 def scores(network: nn.Module, x: Tensor) -> Tensor:
     """Scores f [n, C]: a network with one output may answer [n]."""
     return _rows(network(x), len(x))

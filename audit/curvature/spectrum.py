@@ -19,7 +19,7 @@ LEAST_STEPS = 10  # before any convergence is believed: an early small residual 
 MOST_STEPS = 500
 ROWS = 512  # eigenvectors whose residuals are taken at once
 BASIS_NUMBERS = 1 << 25  # numbers in the Krylov basis beyond which it is restarted from its best vectors
-SAME = 1e-6  # relative distance below which two eigenvalues count as one
+INDISTINCT = 1e-6  # relative distance below which two eigenvalues count as one
 EXHAUSTED = {torch.float64: 1e-10, torch.float32: 1e-6}  # share of H q outside the basis that is nothing new
 FAINT = 1e-3  # share of H q outside the basis below which its direction is not known to rounding
 SINGLE_NOISE = 1e-6  # residuals that single precision cannot tell from zero
@@ -142,7 +142,7 @@ def _crowded(values: Tensor, block: int) -> bool:
     """Whether some `block` of the eigenvalues are equal, and not merely zero."""
     scale = _scale(values)
     for first, last in zip(values, values[block - 1 :], strict=False):
-        if abs(first - last) <= SAME * scale and abs(last) > SAME * scale:
+        if abs(first - last) <= INDISTINCT * scale and abs(last) > INDISTINCT * scale:
             return True
     return False
 

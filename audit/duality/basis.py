@@ -15,7 +15,7 @@ from torch import Tensor
 
 from audit.curvature.spectrum import EigenPairs
 
-SAME = 1e-10  # eigenvalues closer than this, relative to the largest, are one eigenspace
+ONE_SPACE = 1e-10  # eigenvalues closer than this, relative to the largest, are one eigenspace
 STILL = 1e-12  # a deviation below this share of the total one is rounding
 
 
@@ -47,7 +47,7 @@ def hessian_basis(pairs: EigenPairs) -> Basis:
     if complete:
         known, trace = len(pairs.values), float(pairs.values.sum())
     else:
-        known, trace = int((pairs.values > SAME * pairs.values.abs().max()).sum()), None
+        known, trace = int((pairs.values > ONE_SPACE * pairs.values.abs().max()).sum()), None
     residual = float(pairs.residuals[:known].max()) if known else 0.0
     vectors = pairs.vectors[:known]
     return Basis(pairs.values[:known], vectors, complete, residual, _orthonormality(vectors), trace)
@@ -84,10 +84,10 @@ def _order(sigma_g: Tensor, sigma_w: Tensor) -> Tensor:
 
 
 def eigenspaces(values: Tensor) -> list[slice]:
-    """Runs of more than one eigenvalue, each closer than `SAME` to the next; values descending."""
+    """Runs of more than one eigenvalue, each closer than `ONE_SPACE` to the next; values descending."""
     if len(values) < 2:
         return []
-    together = (values[:-1] - values[1:]) <= SAME * values.abs().max()
+    together = (values[:-1] - values[1:]) <= ONE_SPACE * values.abs().max()
     edges = [0, *(torch.nonzero(~together)[:, 0] + 1).tolist(), len(values)]
     return [slice(a, b) for a, b in pairwise(edges) if b - a > 1]
 

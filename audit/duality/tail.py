@@ -15,7 +15,7 @@ from torch import Tensor, fx, nn
 from audit.capture import Capture
 from audit.duality.dual import as_raw, shifted_losses
 from audit.layers import DenseLayer
-from audit.watch import hooked, scores
+from audit.watch import as_fed, hooked, scores
 
 AGREEMENT = 1e-10
 
@@ -100,7 +100,6 @@ def _input_and_answer(capture: Capture, layer: DenseLayer, x: Tensor) -> tuple[T
     def keep(_module: nn.Module, inputs: tuple[Tensor, ...], z: Tensor) -> None:
         seen.append((inputs[0].clone(), z.clone()))
 
-    weight = next(capture.network.parameters())
     with hooked(capture.network, {layer.module: keep}):
-        scores(capture.network, x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype))
+        scores(capture.network, as_fed(capture.network, x))
     return seen[0]

@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.gradients.local import Form, form_of
 from audit.layers import DenseLayer
-from audit.watch import hooked, scores
+from audit.watch import as_fed, hooked, scores
 
 NUMBERS = 1 << 22  # numbers held at once (32 MB in float64)
 MOST_ROWS = 128  # samples at once: more do not make it faster
@@ -65,11 +65,11 @@ class SampleGradients:
         self._one_by_one: tuple[str, ...] = ()
         self._rows = 1
         if self.names:
-            self._choose(self._ready(example[:TRIED]))
+            self._choose(as_fed(self.network, example[:TRIED]))
 
     def gradients(self, x: Tensor, cotangent: Tensor) -> dict[str, Tensor]:
         """∂(cotangent_i · f_i)/∂θ for every sample i; cotangent [n, C] → for each name [n, *shape]."""
-        x = self._ready(x)
+        x = as_fed(self.network, x)
         pieces = [
             {name: values[:, 0] for name, values in part}
             for start in range(0, len(x), self._rows)
@@ -82,7 +82,7 @@ class SampleGradients:
         plain, weighted = (torch.zeros(len(x), dtype=torch.float64, device=self._device) for _ in range(2))
         if not self.names:
             return plain, weighted
-        x = self._ready(x)
+        x = as_fed(self.network, x)
         C = scores(self.network, self._filled(x[:1])).shape[1]
         units = torch.eye(C, dtype=torch.float64, device=self._device)
         for start in range(0, len(x), self._rows):
@@ -211,10 +211,6 @@ class SampleGradients:
     def _filled(self, x: Tensor) -> Tensor:
         """x, filled up with repeats where the network insists on a batch size."""
         return x if self._batch is None else x[torch.arange(self._batch, device=x.device) % len(x)]
-
-    def _ready(self, x: Tensor) -> Tensor:
-        weight = next(self.network.parameters())
-        return x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype)
 
     @property
     def _device(self) -> torch.device:

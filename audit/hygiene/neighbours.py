@@ -9,13 +9,12 @@ decided in double precision. Where the margin holds too many, all distances are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from audit.partners import BLOCK_NUMBERS, ROUNDING, ROUNDING_SINGLE
+from audit.partners import ROUNDING, ROUNDING_SINGLE, row_blocks
 
 NEIGHBOURS = 10  # k
 CROWDED = 4  # times the neighbours asked for: more candidates than that, and single precision is of no use
@@ -42,7 +41,7 @@ class Space:
         mean = train.mean(0, dtype=torch.float64)
         scale = torch.ones_like(mean)
         if standardise:
-            parts = _blocks(train.shape[1], len(train))
+            parts = row_blocks(train.shape[1], len(train))
             deviation = torch.cat([train[:, part].double().std(0, correction=0) for part in parts])
             constant = deviation <= ROUNDING * mean.abs()
             scale = torch.where(constant, scale, 1 / deviation.where(~constant, scale))
@@ -92,7 +91,7 @@ def look_around(
     """
     search = _Search(space, voters, near)
     found = _unfilled(len(points), voters, int(own is not None), near)
-    for part in _blocks(len(points), len(voters.rows)):
+    for part in row_blocks(len(points), len(voters.rows)):
         pieces = search.look(points[part], None if own is None else own[part])
         for whole, piece in zip((found.votes, found.voters, found.nearest, found.distance), pieces, strict=True):
             whole[part] = piece
@@ -128,7 +127,7 @@ class _Search:
     def __init__(self, space: Space, voters: Electorate, near: bool) -> None:
         self.space, self.voters, self.near = space, voters, near
         u, D = len(voters.rows), space.train.shape[1]
-        self.columns = list(_blocks(D, u))
+        self.columns = list(row_blocks(D, u))
         self._norms = torch.zeros(u, dtype=torch.float64, device=voters.rows.device)
         self._single = self._norms.new_empty(u, D, dtype=torch.float32) if u * D <= KEPT else None
         for columns in self.columns:
@@ -164,7 +163,7 @@ class _Search:
         """Ballots and number of the voters that count, by point."""
         ballots = self.voters.ballots
         votes = ballots.new_zeros(q, ballots.shape[1])
-        for part in _blocks(len(row), ballots.shape[1]):
+        for part in row_blocks(len(row), ballots.shape[1]):
             votes.index_add_(0, row[part], ballots[column[part]])
         return votes, ballots.new_zeros(q).index_add_(0, row, weight)
 
@@ -237,12 +236,3 @@ class _Search:
 def _scaled(space: Space, x: Tensor, columns: slice) -> Tensor:
     """Features x [q, some] shifted and scaled."""
     return (x.double() - space.shift[columns]).mul_(space.scale[columns])
-
-
-def _width(rows: int) -> int:
-    return max(1, BLOCK_NUMBERS // max(1, rows))
-
-
-def _blocks(count: int, width: int) -> Iterator[slice]:
-    """Slices of `count` rows of `width` numbers that fit into one block."""
-    return (slice(start, start + _width(width)) for start in range(0, count, _width(width)))

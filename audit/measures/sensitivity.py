@@ -25,6 +25,7 @@ from audit.sensitivity.singular import LocalMap, narrow_factor, smallest_singula
 from audit.sensitivity.skips import SkipFold
 from audit.sensitivity.summary import summarise
 from audit.sensitivity.trace import TraceFold
+from audit.watch import as_fed
 
 
 class Sensitivity:
@@ -59,7 +60,8 @@ class SensitivityFold:
 
     def see(self, record: Record) -> None:
         """Takes in one chunk of the train split."""
-        x = self._audit.ready(self._audit.train.x[record.start : record.start + len(record.f)])
+        audit = self._audit
+        x = as_fed(audit.network, audit.train.x[record.start : record.start + len(record.f)])
         theta, adaptive = self._others.squares(x)
         for name, layer in record.layers.items():
             squares = self._squares(layer)
@@ -71,9 +73,9 @@ class SensitivityFold:
             if name == self._first.name:
                 first_map = mapped
         first = record.layers[self._first.name]
-        invariant = invariant_at(first, self._audit.weight(first.layer), first_map[0])
+        invariant = invariant_at(first, audit.weight(first.layer), first_map[0])
         self._samples.append(SampleColumns(column(theta), column(adaptive), column(invariant)))
-        entering = input_columns(record, x.flatten(1).double(), first, first_map, invariant, self._audit.epsilon)
+        entering = input_columns(record, x.flatten(1).double(), first, first_map, invariant, audit.epsilon)
         if entering is not None:
             self._input.append(entering)
         self._skips.see(record, x)
@@ -130,7 +132,7 @@ class SensitivityFold:
         size = audit.capture.fixed_batch or audit.capture.chunk
         whole = len(audit.train.x) // size * size or len(audit.train.x)  # a fixed batch leaves an incomplete rest out
         x = audit.train.x if audit.capture.fixed_batch is None else audit.train.x[:whole]
-        chunks = [audit.ready(part) for part in torch.split(x, size)]
+        chunks = [as_fed(audit.network, part) for part in torch.split(x, size)]
         return sampled_adaptive_sharpness(audit.network, chunks, audit.settings.adaptive_draws, audit.settings.seed)
 
 

@@ -10,6 +10,7 @@ from audit.measure import Audit
 from audit.record import LayerRecord, Record
 from audit.sensitivity.columns import Array, column
 from audit.sensitivity.sharpness import residual_trace, straight_in
+from audit.watch import as_fed
 
 TRACE_COLUMNS = 1024  # second derivatives per sample, above which the exact trace is left out
 NOT_TWICE = "the network cannot be differentiated twice"
@@ -52,7 +53,7 @@ class TraceFold:
         audit = self._audit
         if any(layer.calls > 1 for layer in self._dense):
             return "a layer is used more than once, so the scores are not linear in its weights"
-        x = audit.ready(audit.train.x[torch.arange(audit.capture.fixed_batch or 4) % len(audit.train.x)])
+        x = as_fed(audit.network, audit.train.x[torch.arange(audit.capture.fixed_batch or 4) % len(audit.train.x)])
         try:
             bent = next((name for name in beyond_dense if not straight_in(audit.network, name, x)), None)
         except RuntimeError:

@@ -15,6 +15,7 @@ from references import hygiene as reference
 from torch import nn
 from zoo import ZOO, build
 
+from audit import partners
 from audit.blocks.hygiene import Hygiene
 from audit.hygiene import neighbours
 from audit.hygiene.balance import class_balance, p_value
@@ -129,7 +130,7 @@ def test_block_size_and_order_of_the_samples_change_nothing(monkeypatch: pytest.
 
     whole = suspects(x, y)
     assert torch.equal(suspects(x[order], y[order]), whole[:, order])
-    monkeypatch.setattr(neighbours, "BLOCK_NUMBERS", 300)
+    monkeypatch.setattr(partners, "BLOCK_NUMBERS", 300)
     assert torch.equal(suspects(x, y), whole)
 
 
