@@ -17,6 +17,7 @@ class Entry:
     section: str
     kind: str = "number"
     judged: bool = False  # whether lower is better, without doubt
+    of_weights: bool = False  # whether it runs over layers or weights, so that it needs the same ones on both sides
 
 
 OBSERVED = (
@@ -28,15 +29,15 @@ OBSERVED = (
     Entry("gap.loss_gap", "Loss gap: test minus train", "observed"),
 )
 INSIDE = (
-    Entry("network.flatness.kappa_tau_sum", "Flatness κ_τ, all layers", "flatness"),
-    Entry("network.flatness.kappa_sum", "Flatness κ, all layers", "flatness"),
-    Entry("network.flatness.rho_sum", "Flatness ρ, all neurons", "flatness"),
-    Entry("network.flatness.relative_flatness_sum", "Relative flatness, all layers", "flatness"),
-    Entry("network.flatness.trace_sum", "Trace of the Hessian, all layers", "flatness"),
-    Entry("network.flatness.lambda_max", "Largest eigenvalue of the Hessian", "flatness"),
-    Entry("network.fisher.gamma", "Fisher log-determinant γ̂", "fisher"),
+    Entry("network.flatness.kappa_tau_sum", "Flatness κ_τ, all layers", "flatness", of_weights=True),
+    Entry("network.flatness.kappa_sum", "Flatness κ, all layers", "flatness", of_weights=True),
+    Entry("network.flatness.rho_sum", "Flatness ρ, all neurons", "flatness", of_weights=True),
+    Entry("network.flatness.relative_flatness_sum", "Relative flatness, all layers", "flatness", of_weights=True),
+    Entry("network.flatness.trace_sum", "Trace of the Hessian, all layers", "flatness", of_weights=True),
+    Entry("network.flatness.lambda_max", "Largest eigenvalue of the Hessian", "flatness", of_weights=True),
+    Entry("network.fisher.gamma", "Fisher log-determinant γ̂", "fisher", of_weights=True),
     Entry("network.fisher.robustness", "Slope of the probabilities", "fisher"),
-    Entry("network.sensitivity.sharpness", "Sharpness S(θ) of the scores", "sensitivity"),
+    Entry("network.sensitivity.sharpness", "Sharpness S(θ) of the scores", "sensitivity", of_weights=True),
     Entry("network.sensitivity.mls", "Sensitivity to the input (MLS)", "sensitivity"),
     Entry("network.sensitivity.mean_log_volume_centred", "Local volume, logarithm", "sensitivity"),
     Entry("network.sensitivity.dimensionality", "Local dimensionality", "sensitivity"),
@@ -48,7 +49,7 @@ PRIMARY = {"classification": "gap.test_error", "binary": "gap.test_error", "regr
 def split_entry(layer: str) -> Entry:
     """The share of a layer's part in the gap that its C steepest directions carry, C the number of classes."""
     key = f"layers.{layer}.duality.fixed.share"
-    return Entry(key, f"{layer}: share of the gap in its steepest directions", "duality", "share")
+    return Entry(key, f"{layer}: share of the gap in its steepest directions", "duality", "share", of_weights=True)
 
 
 def skipped(entry: Entry, why: str | None = None) -> Number:

@@ -72,6 +72,12 @@ def ground_notes(old: Report, new: Report) -> list[str]:
     return notes
 
 
+def architecture(report: Report) -> tuple[object, ...]:
+    """What makes two networks the same but for their weights: size, and shape of every dense layer."""
+    layers = tuple((layer.in_features, layer.out_features, layer.bias) for layer in report.layers)
+    return report.model.parameters, layers, len(report.passed_by)
+
+
 def short_names(first: str, second: str) -> tuple[str, str]:
     r"""Two paths by their last parts, as few as tell them apart.
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.compare.catalogue import INSIDE, Entry, skipped, split_entry, verdict
-from audit.compare.ground import shares_split
+from audit.compare.ground import architecture, shares_split
 from audit.compare.means import difference_interval, mean_interval
 from audit.compare.pairs import same_samples
 from audit.compare.result import Matched, Number
@@ -99,7 +99,7 @@ def _compared(old: Measured, new: Measured, matched: Matched | None) -> list[Num
         found = [find(entry.key, document)[0] for document in documents]
         if all(part.missing for part in found):
             continue  # neither report has it: regression has no Fisher block
-        why = _other_settings(old.report, new.report) or _missing(found)
+        why = _other_settings(old.report, new.report) or _other_layers(entry, old.report, new.report) or _missing(found)
         if why is not None:
             numbers.append(skipped(entry, why))
             continue
@@ -116,6 +116,12 @@ def _other_settings(old: Report, new: Report) -> str | None:
         if before != after:
             return f"not compared: {name} is {before} in one report and {after} in the other"
     return None
+
+
+def _other_layers(entry: Entry, old: Report, new: Report) -> str | None:
+    if not entry.of_weights or architecture(old) == architecture(new):
+        return None
+    return "not compared: it runs over layers and weights, and the two networks have different ones"
 
 
 def _missing(found: Sequence[Found]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from audit.blocks.reference import Reference, ReferenceNumber
 from audit.compare.catalogue import INSIDE, OBSERVED, Entry
-from audit.compare.ground import Named
+from audit.compare.ground import Named, architecture
 from audit.compare.pairs import same_samples
 from audit.history.read import read_folder
 from audit.history.trace import comparable_inside
@@ -49,12 +49,6 @@ def _alike(report: Report, other: Report) -> bool:
         and architecture(report) == architecture(other)
         and all(same_samples(report, other, split) for split in ("train", "test"))
     )
-
-
-def architecture(report: Report) -> tuple[object, ...]:
-    """What makes two networks the same but for their weights: size, and kind and shape of every layer."""
-    layers = tuple((layer.op, layer.in_features, layer.out_features, layer.bias) for layer in report.layers)
-    return report.model.parameters, layers, tuple(layer.op for layer in report.passed_by)
 
 
 def _number(entry: Entry, report: dict[str, Any], others: Sequence[dict[str, Any]]) -> ReferenceNumber | None:

@@ -10,7 +10,7 @@ from audit import __version__
 from audit.compare.catalogue import INSIDE, OBSERVED, PRIMARY, Entry, verdict
 from audit.compare.compare import now
 from audit.compare.differences import gap_differences
-from audit.compare.ground import Named, shares_split, why_void
+from audit.compare.ground import Named, architecture, shares_split, why_void
 from audit.compare.pairs import same_samples
 from audit.compare.result import WORSE
 from audit.history.result import SCHEMA, Change, History, Line, Step, Trend
@@ -118,10 +118,10 @@ def _trends(members: Sequence[Named]) -> list[Trend]:
 
 
 def comparable_inside(one: Report, other: Report) -> bool:
-    """Whether numbers from inside two networks may stand side by side: same train samples, about the same loss."""
+    """Whether numbers from inside two networks may stand side by side: same layers and samples, about one loss."""
     losses = one.gap.train_loss, other.gap.train_loss
     matched = one.model.task == "regression" or abs(losses[0] - losses[1]) <= MATCHED * max(losses)
-    return matched and same_samples(one, other, "train")
+    return matched and architecture(one) == architecture(other) and same_samples(one, other, "train")
 
 
 def _trend(entry: Entry, documents: Sequence[dict[str, Any]], comparable: list[bool]) -> Trend:

@@ -207,3 +207,11 @@ def test_a_loss_that_tells_another_story_is_told_beside_the_verdict():
         "Not part of the verdict: the mean test loss of the new one is higher, by +0.4 (95 % interval +0.4 to +0.4); "
         "its probabilities fit these samples worse."
     )
+
+
+def test_other_layers_leave_out_what_runs_over_layers_and_weights():
+    old, new = made("old"), made("new")
+    new = Named("new", replace(new.report, model=replace(new.report.model, parameters=7)))
+    found = compare_reports(old, new, "")
+    assert "the two networks have different ones" in of(found, "network.flatness.kappa_tau_sum").skipped
+    assert of(found, "network.sensitivity.mls").skipped is None
