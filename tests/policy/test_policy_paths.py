@@ -44,11 +44,13 @@ def test_every_layer_goes_by_its_name_and_a_star_stands_for_each() -> None:
     assert found[1] == find("layers.fc2.flatness.kappa", classification())[0]
 
 
-def test_a_layers_name_may_hold_dots() -> None:
+def test_a_layers_name_may_hold_dots_and_begin_with_anothers() -> None:
     report = classification()
-    report["layers"][0]["name"] = "encoder.0.flatness"
-    found = find("layers.encoder.0.flatness.flatness.kappa", report)
-    assert found[0].value == report["layers"][0]["flatness"]["kappa"]
+    names = ("encoder", "encoder.0", "encoder.0.flatness")
+    for layer, name in zip(report["layers"], names, strict=True):
+        layer["name"] = name
+    for layer, name in zip(report["layers"], names, strict=True):
+        assert find(f"layers.{name}.sensitivity.mls", report)[0].value == layer["sensitivity"]["mls"]
 
 
 @pytest.mark.parametrize(
