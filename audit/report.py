@@ -250,12 +250,17 @@ class Report:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of the report."""
+    return schema_of(Report, SCHEMA)
+
+
+def schema_of(kind: type, name: str) -> dict[str, Any]:
+    """The JSON Schema of a dataclass whose field `schema` says `name`."""
     from pydantic import TypeAdapter
 
-    schema = TypeAdapter(Report).json_schema()
-    schema["properties"]["schema"] = {"const": SCHEMA}
+    schema = TypeAdapter(kind).json_schema()
+    schema["properties"]["schema"] = {"const": name}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:{SCHEMA.replace('/', ':schema:')}",
+        "$id": f"urn:{name.replace('/', ':schema:', 1).replace('/', ':')}",
         **schema,
     }

@@ -1,15 +1,36 @@
-"""`gen-audit schema`: the contract behind report.json."""
+"""`gen-audit schema`: the contracts behind report.json, comparison.json and history.json."""
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
+import typer
+
 from audit.cli.app import app
+from audit.errors import UsageError
+
+Which = Annotated[str, typer.Argument(help="report, comparison or history.")]
 
 
 @app.command()
-def schema() -> None:
-    """Print the JSON Schema of report.json."""
+def schema(which: Which = "report") -> None:
+    """Print the JSON Schema of report.json, or of a comparison or history."""
     import json
 
-    from audit.report import json_schema
+    print(json.dumps(_schema(which), indent=2))
 
-    print(json.dumps(json_schema(), indent=2))
+
+def _schema(which: str) -> dict[str, Any]:
+    from audit.report import json_schema, schema_of
+
+    if which == "report":
+        return json_schema()
+    if which == "comparison":
+        from audit.compare import result as comparison
+
+        return schema_of(comparison.Comparison, comparison.SCHEMA)
+    if which == "history":
+        from audit.history import result as history
+
+        return schema_of(history.History, history.SCHEMA)
+    raise UsageError(f"schema: there is none of {which!r}; ask for report, comparison or history.")

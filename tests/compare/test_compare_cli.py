@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 from made_reports import answers, leaked, made, split
@@ -65,6 +66,23 @@ def test_two_reports_become_pages_without_torch(folder, tmp_path):
 def test_json_is_printed_and_nothing_written(folder, tmp_path):
     done = run("compare", folder / "old/0.json", folder / "old/0.json", "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["verdict"] == "the same" and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", [["compare", "old/0.json", "new/0.json"], ["history", "old"]])
+def test_the_json_follows_its_published_schema(folder, command, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.argv", ["gen-audit", *command, "--json"])
+    with pytest.raises(SystemExit):
+        main()
+    values = json.loads(capsys.readouterr().out)
+    monkeypatch.setattr("sys.argv", ["gen-audit", "schema", {"compare": "comparison"}.get(command[0], command[0])])
+    with pytest.raises(SystemExit):
+        main()
+    schema = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(values, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**values, "schema": "gen-audit/1"}, schema)
 
 
 def test_groups_by_name_and_by_folder_agree(folder, tmp_path):
