@@ -14,7 +14,7 @@ Which = Annotated[str, typer.Argument(help="report, comparison or history.")]
 
 @app.command()
 def schema(which: Which = "report") -> None:
-    """Print the JSON Schema of report.json, or of a comparison or history."""
+    """Print the JSON Schema of a report, comparison or history."""
     import json
 
     print(json.dumps(_schema(which), indent=2))
