@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from hypothesis import strategies as st
@@ -10,6 +9,7 @@ from reports import classification, regression
 
 from audit.policy import RuleResult, Verdict
 
+EXAMPLES = (classification(), regression())
 ODD = st.text(st.characters(exclude_categories=()), max_size=12)  # control characters and lone surrogates too
 LEVELS = ("good", "note", "watch", "concern")
 CONSEQUENCES = ("pass", "warn", "fail")
@@ -32,16 +32,26 @@ def verdict(*results: RuleResult) -> Verdict:
 @st.composite
 def odd_reports(draw: st.DrawFn) -> dict[str, Any]:
     """An example whose names, statuses and findings are anything."""
-    report = copy.deepcopy(draw(st.sampled_from([classification(), regression()])))
-    report["model"]["path"], report["data"]["path"] = draw(ODD), draw(ODD)
-    report["warnings"] = draw(st.lists(ODD, max_size=2))
-    for check in report["checks"]:
-        check["status"] = draw(st.sampled_from(["passed", "failed", "skipped"]))
-        check["title"], check["value"] = draw(ODD), draw(st.none() | st.floats(allow_nan=False, allow_infinity=False))
-    report["findings"] = draw(
-        st.lists(st.builds(finding, st.sampled_from(LEVELS), id=ODD, title=ODD, explanation=ODD), max_size=4)
-    )
-    return report
+    report = draw(st.sampled_from(EXAMPLES))
+    value = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+    checks = [
+        {
+            **check,
+            "status": draw(st.sampled_from(["passed", "failed", "skipped"])),
+            "title": draw(ODD),
+            "value": draw(value),
+        }
+        for check in report["checks"]
+    ]
+    found = st.builds(finding, st.sampled_from(LEVELS), id=ODD, title=ODD, explanation=ODD)
+    return {
+        **report,
+        "model": {**report["model"], "path": draw(ODD)},
+        "data": {**report["data"], "path": draw(ODD)},
+        "warnings": draw(st.lists(ODD, max_size=2)),
+        "checks": checks,
+        "findings": draw(st.lists(found, max_size=4)),
+    }
 
 
 odd_verdicts = st.lists(
