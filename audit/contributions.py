@@ -1,4 +1,4 @@
-"""What each train sample adds to the network's flatness: columns whose means over the samples are the report's numbers.
+"""What each train sample adds to the network's numbers: columns whose means over the samples stand in the report.
 
 A report keeps means and their intervals. To compare two models sample by sample, the addends themselves are needed.
 """
@@ -14,11 +14,33 @@ from audit.blocks.flatness import NetworkFlatness
 from audit.curvature.spectrum import LayerHessian
 from audit.flatness.terms import terms_of
 from audit.layers import DenseLayer
+from audit.loss import SquaredError
 from audit.measure import Audit
+from audit.measures.fisher import squared_slope
 from audit.record import Record
+from audit.sensitivity.singular import largest_singular_value
 
 Columns = dict[str, NDArray[np.float64]]
 SUMS = ("kappa_tau_sum", "rho_sum", "relative_flatness_sum", "trace_sum")
+
+
+def contributions(audit: Audit, flatness: NetworkFlatness | None) -> Columns:
+    """Addends of the network's flatness and of how it answers to its input, by path in report.json [n]."""
+    return flatness_contributions(audit, flatness) | input_contributions(audit)
+
+
+def input_contributions(audit: Audit) -> Columns:
+    """‖∂f/∂x‖₂ and ‖∂softmax/∂x‖₂² of each sample; empty for inputs that have no derivative."""
+    largest, slopes = [], []
+    for record in audit.train:
+        if record.input_factor is None:
+            return {}
+        K = record.input_factor()
+        largest.append(largest_singular_value(K))
+        if not isinstance(record.loss_function, SquaredError):
+            slopes.append(squared_slope(record.loss_function, record.f, K))
+    found = {"network.sensitivity.mls": largest, "network.fisher.robustness": slopes}
+    return {key: torch.cat(column).double().cpu().numpy() for key, column in found.items() if column}
 
 
 def flatness_contributions(audit: Audit, block: NetworkFlatness | None) -> Columns:

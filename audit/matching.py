@@ -9,7 +9,7 @@ from audit.compare.compare import compare_reports
 from audit.compare.ground import Named
 from audit.compare.inside import AtOneLoss, Measured
 from audit.compare.result import Comparison, Matched
-from audit.contributions import Columns, flatness_contributions
+from audit.contributions import Columns, contributions
 from audit.measure import Audit
 from audit.pipeline import run_audit
 from audit.progress import Progress
@@ -29,7 +29,7 @@ def compare_models(
         columns: Columns = {}
 
         def look(audit: Audit, results: Results) -> None:
-            columns.update(flatness_contributions(audit, results.measurements["flatness"].network))
+            columns.update(contributions(audit, results.measurements["flatness"].network))
 
         report = run_audit(path, data, settings, command, progress, train_loss, look)
         return Measured(report, columns)

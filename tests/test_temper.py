@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from audit.contributions import flatness_contributions
+from audit.contributions import contributions
 from audit.errors import ModelError
-from audit.measures.flatness import Flatness
 from audit.prepare import set_table
+from audit.progress import Progress
+from audit.suite import run_suite
 from audit.temper import at_train_loss
 
 EXACT = 1e-10
@@ -50,14 +51,13 @@ def test_beyond_guessing_there_is_none(make_audit):
         at_train_loss(audit, 5.0)
 
 
-def test_contributions_are_the_addends_of_the_reports_numbers(make_audit):
-    audit, _ = table(make_audit)
-    fold = Flatness().start(audit)
-    for record in audit.train:
-        fold.see(record)
-    block = fold.finish().network
-    found = flatness_contributions(audit, block)
-    assert len(found) == 6
+@pytest.mark.parametrize("binary", [False, True])
+def test_contributions_are_the_addends_of_the_reports_numbers(make_audit, binary):
+    audit, _ = table(make_audit, binary)
+    measured = run_suite(audit, Progress()).measurements
+    found = contributions(audit, measured["flatness"].network)
+    assert len(found) == 8
     for key, column in found.items():
+        _, section, name = key.split(".")
         assert column.shape == (60,)
-        assert column.mean() == pytest.approx(getattr(block, key.rpartition(".")[2]), rel=1e-6), key
+        assert column.mean() == pytest.approx(getattr(measured[section].network, name), rel=1e-6), key
