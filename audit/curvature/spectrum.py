@@ -23,6 +23,8 @@ INDISTINCT = 1e-6  # relative distance below which two eigenvalues count as one
 EXHAUSTED = {torch.float64: 1e-10, torch.float32: 1e-6}  # share of H q outside the basis that is nothing new
 FAINT = 1e-3  # share of H q outside the basis below which its direction is not known to rounding
 SINGLE_NOISE = 1e-6  # residuals that single precision cannot tell from zero
+SHARPENED = 3  # products in double precision with the first vector, at most
+CLOSE = 1e-2  # relative distance of the second eigenvalue below which the first vector is left as it is
 FEW = 2  # directions whose products are taken anew in double precision; of more, a mixture is
 
 
@@ -86,13 +88,15 @@ def top_eigenpairs(
         return EigenPairs(pairs.values[:k], pairs.vectors[:k], pairs.residuals[:k], 0)
     single = hessian.single()
     if single is not None and single.dim > 4 * k:
-        pairs = _in_double(hessian, single, _iterated(single, k, tolerance / 2, seed, values_only), seed)
+        pairs = _in_double(hessian, single, _iterated(single, k, tolerance / 2, seed, values_only), tolerance, seed)
         if values_only or bool((pairs.residuals <= tolerance).all()):
             return pairs
     return _iterated(hessian, k, tolerance, seed, values_only)
 
 
-def _in_double(hessian: LayerHessian, single: SingleHessian, rough: EigenPairs, seed: int) -> EigenPairs:
+def _in_double(
+    hessian: LayerHessian, single: SingleHessian, rough: EigenPairs, tolerance: float, seed: int
+) -> EigenPairs:
     """`rough` pairs of the Hessian in single precision, with their residuals under the Hessian itself.
 
     The largest eigenvalue is taken anew. Residuals of many pairs are seen on one random mixture of all vectors: its
@@ -102,21 +106,41 @@ def _in_double(hessian: LayerHessian, single: SingleHessian, rough: EigenPairs, 
     k, walks = len(V), rough.iterations + 1
     if k <= FEW:
         return _ritz(V, hessian.times(V.reshape(k, *hessian.shape)).flatten(1), hessian.shape, walks)
-    signs = torch.randint(2, (k,), generator=torch.Generator().manual_seed(seed)).to(V) * 2 - 1
-    probes = torch.stack([V[0], signs @ V / k**0.5])
-    largest, mixture = hessian.times(probes.reshape(2, *hessian.shape)).flatten(1)
     values = rough.values.to(V) * single.scale
-    values[0] = V[0] @ largest
+    V, products = _sharpened(hessian, V, values, tolerance)
+    values[0], walks = V[0] @ products[-1], walks + len(products)
+    signs = torch.randint(2, (k,), generator=torch.Generator().manual_seed(seed)).to(V) * 2 - 1
+    mixture = hessian.times((signs @ V / k**0.5).reshape(1, *hessian.shape)).flatten()
     scale = _scale(values)
     residuals = rough.residuals.to(V).clamp(min=(mixture - (signs * values) @ V / k**0.5).norm() / scale)
-    residuals[0] = (largest - values[0] * V[0]).norm() / scale
+    residuals[0] = (products[-1] - values[0] * V[0]).norm() / scale
     return EigenPairs(values, V.reshape(k, *hessian.shape), residuals, walks)
+
+
+def _sharpened(hessian: LayerHessian, V: Tensor, values: Tensor, tolerance: float) -> tuple[Tensor, list[Tensor]]:
+    """V [k, dim] with a better first vector, and H times its first vector each time; the last is of the V returned.
+
+    Rounding in single precision is relative to the eigenvalue, so the first vector suffers most. v + (λ − H)⁻¹ r takes
+    its residual r away, with the values of the other vectors for H on their span, and 0 for H beyond.
+    """
+    products: list[Tensor] = []
+    for _ in range(SHARPENED):
+        products.append(hessian.times(V[:1].reshape(1, *hessian.shape)).flatten())
+        largest = V[0] @ products[-1]
+        r = products[-1] - largest * V[0]
+        gaps = largest - values[1:]
+        if r.norm() <= tolerance / 2 * largest or bool((gaps <= CLOSE * largest).any()) or len(products) == SHARPENED:
+            break
+        inside = V[1:] @ r
+        first = V[0] + (inside / gaps) @ V[1:] + (r - inside @ V[1:]) / largest
+        V = _orthonormal(torch.cat([first[None] / first.norm(), V[1:]]))
+    return V, products
 
 
 def _orthonormal(V: Tensor) -> Tensor:
     """V [k, dim], whose rows are nearly orthonormal, made so to rounding: L⁻¹ V with V Vᵀ = L Lᵀ."""
     for _ in range(2):
-        V = torch.linalg.solve_triangular(torch.linalg.cholesky(V @ V.T), V, upper=False)
+        V = torch.linalg.inv(torch.linalg.cholesky(V @ V.T)) @ V
     return V
 
 
@@ -160,9 +184,9 @@ def _lanczos(hessian: Symmetric, k: int, block: int, tolerance: float, seed: int
     H q_new = Qᵀ T_new + Bᵀ-combinations of the next block, the residual of the Ritz vector Qᵀ y is ‖B y_new‖.
     """
     generator = torch.Generator().manual_seed(seed)
-    start = torch.randn(hessian.dim, block, generator=generator, dtype=torch.float64).to(hessian.dtype)
-    new = torch.linalg.qr(start)[0].T
-    numbers = min(BASIS_NUMBERS, hessian.room // start.element_size())
+    start = torch.randn(hessian.dim, block, generator=generator, dtype=torch.float64)
+    new = torch.linalg.qr(start)[0].T.to(hessian.dtype)
+    numbers = min(BASIS_NUMBERS, hessian.room // new.element_size())
     most = min(hessian.dim, max(k + 8 * block + 2, numbers // hessian.dim))  # vectors in the basis
     size, T, near = 0, torch.zeros(0, 0, dtype=torch.float64), 0
     for step in range(1, MOST_STEPS + 1):
@@ -225,8 +249,8 @@ def _outside(P: Tensor, Q: Tensor, near: int, generator: torch.Generator) -> tup
         size = P.norm(dim=1).max()
         if part.start is None and size > before / 2:
             break
-    columns, B = torch.linalg.qr(P.T)
-    N = columns.T
+    columns, B = torch.linalg.qr(P.double().T)  # the length of a long vector has few digits in single precision
+    N = columns.T.to(P.dtype)
     if not bool((B.diagonal().abs() > FAINT * scale).all()):
         N, B = _with_random(P, Q, scale, generator)
     return N, B.double().cpu(), inside.double().cpu()
