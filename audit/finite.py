@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 
 from audit.errors import ModelError
 from audit.report import Report
+
+OVERFLOW = (
+    "with inputs and weights of this size the arithmetic of the audit overflows; scale the inputs (--scale) or the "
+    "model to ordinary sizes."
+)
 
 
 def check_finite(report: Report) -> Report:
@@ -15,10 +21,18 @@ def check_finite(report: Report) -> Report:
     place = next(_infinite(report, ""), None)
     if place is None:
         return report
-    raise ModelError(
-        f"{place} comes out as no finite number: with inputs and weights of this size the arithmetic of the audit "
-        "overflows; scale the inputs (--scale) or the model to ordinary sizes."
-    )
+    raise ModelError(f"{place} comes out as no finite number: {OVERFLOW}")
+
+
+@contextmanager
+def ordinary_sizes() -> Iterator[None]:
+    """Around the measures: where numbers overflow, eigenvalues are the first that cannot be computed at all."""
+    from torch.linalg import LinAlgError
+
+    try:
+        yield
+    except LinAlgError as error:
+        raise ModelError(f"The curvature of the loss has no finite eigenvalues: {OVERFLOW}") from error
 
 
 def _infinite(value: object, path: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from audit.data.base import Data
 from audit.data.labels import UnnamedClasses, listed
 from audit.errors import DataError
 from audit.findings import judge
-from audit.finite import check_finite
+from audit.finite import check_finite, ordinary_sizes
 from audit.gap import measure_gap
 from audit.measure import Audit
 from audit.model import load_model
@@ -78,7 +78,8 @@ def audit_of(
         audit, layers = set_table(model, data, task, settings)
         if train_loss is not None:
             audit, layers = set_table(at_train_loss(audit, train_loss), data, task, settings)
-    results = run_suite(audit, progress)
+    with ordinary_sizes():
+        results = run_suite(audit, progress)
     if look is not None:
         look(audit, results)
     with progress.stage("checks", "Checking the numbers on this model"):

@@ -138,6 +138,60 @@ def test_nan_in_the_weights(run: Run) -> None:
     assert run("sick.onnx").startswith("sick.onnx: fc.weight holds 1 NaN or infinite value")
 
 
+def save_double_model(path: Path, factor: float) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "fc.weight"], ["f"], transB=1)],
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.DOUBLE, ["n", 4])],
+        [helper.make_tensor_value_info("f", TensorProto.DOUBLE, ["n", 3])],
+        [numpy_helper.from_array(WEIGHTS.astype(np.float64) * factor, "fc.weight")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def test_weights_whose_squares_overflow(run: Run) -> None:
+    save_double_model(Path("model.onnx"), 1e200)
+    sentence = run("model.onnx", "data", "--bootstrap", "10")
+    assert sentence.endswith(
+        "with inputs and weights of this size the arithmetic of the audit overflows; scale the inputs (--scale) or the "
+        "model to ordinary sizes."
+    )
+
+
+def test_a_first_sample_that_overflows(run: Run) -> None:
+    save_double_model(Path("model.onnx"), 10.0)
+    x = X.astype(np.float64)
+    x[0] = [1e308, -1e308, 1e308, 1e308]
+    save_data(Path("data"), x=x)
+    assert run() == (
+        "model.onnx: onnxruntime answers with NaN or infinity, first for sample 0; check the preprocessing of the data "
+        "and the weights of the model."
+    )
+
+
+def test_classes_that_the_model_file_calls_otherwise(run: Run) -> None:
+    nodes = [
+        helper.make_node("Gemm", ["x", "fc.weight"], ["z"], transB=1),
+        helper.make_node("Softmax", ["z"], ["p"]),
+        helper.make_node("ZipMap", ["p"], ["f"], domain="ai.onnx.ml", classlabels_strings=["cat", "dog", "emu"]),
+    ]
+    model = dense_graph(nodes)
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    label = helper.make_map_type_proto(TensorProto.STRING, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    model.graph.output[0].type.CopyFrom(helper.make_sequence_type_proto(label))
+    onnx.save(model, "model.onnx")
+    save_data(Path("data"), y=np.array(["chat", "chien", "emu"])[Y])
+    assert run() == (
+        "data: the labels chat, chien are not among the classes that the model file names (cat, dog, emu); say with "
+        "--classes what your data call them, in the order of the model's outputs."
+    )
+
+
+def test_a_folder_that_takes_no_files(run: Run) -> None:
+    sentence = run("nowhere.onnx", "data", "-o", "/proc/report")
+    assert sentence.startswith("/proc/report: cannot be written to (")
+
+
 def test_a_missing_data_folder(run: Run) -> None:
     assert run(data="nowhere") == (
         "nowhere: there is no such folder; give the folder that holds the train and test data."
@@ -231,7 +285,7 @@ def test_a_state_dict_needs_an_architecture(run: Run) -> None:
     [
         (("--seed", "x"), "--seed: 'x' is not a whole number (seed of every random choice)."),
         (("--task", "guess"), "--task: 'guess' is not one of auto, classification, binary, regression."),
-        (("-f", "docx"), "-f: 'docx' names no format that exists; choose among html, pdf, json, md."),
+        (("-f", "docx"), "-f: 'docx' names no format that exists; choose among html, pdf, json, md"),
         (
             ("--config", "none.toml"),
             "none.toml: cannot be opened (No such file or directory); name a settings file that exists.",

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import import_module
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 from twins import Splits, audited, data_of, differences, example_of, trained, write_onnx
 
 from audit.errors import BudgetError, ModelError
@@ -51,6 +55,29 @@ def test_every_hash_and_every_setting_is_in_the_report(files: tuple[Path, Path])
     assert set(first["settings"]) == set(Settings.__dataclass_fields__)
     assert differences(first["gap"]["train_loss"], second["gap"]["train_loss"]) == []
     assert first["gap"]["loss_gap_ci95"] != second["gap"]["loss_gap_ci95"]
+
+
+def test_images_go_into_a_network_of_unstated_shape_where_only_one_reading_is_left(tmp_path: Path) -> None:
+    """8×8 images could be rows, planes or vectors; a network that flattens them answers all of these alike."""
+    (tmp_path / "nets.py").write_text(
+        "from torch import nn\n"
+        "def flat(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, 2))\n"
+        "def conv(): return nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 2))\n"
+    )
+    draw = np.random.default_rng(0)
+    for split, label in product(("train", "test"), ("dark", "light")):
+        (tmp_path / "data" / split / label).mkdir(parents=True)
+        for place in range(8):
+            pixels = draw.integers(0, 256, (8, 8), dtype=np.uint8) // (2 if label == "dark" else 1)
+            Image.fromarray(pixels).save(tmp_path / "data" / split / label / f"{place}.png")
+    for name in ("flat", "conv"):
+        sys.path.insert(0, str(tmp_path))
+        torch.manual_seed(0)
+        torch.save(getattr(import_module("nets"), name)().state_dict(), tmp_path / f"{name}.pt")
+        sys.path.pop(0)
+        report = audited(tmp_path / f"{name}.pt", tmp_path / "data", arch=f"{tmp_path}/nets.py:{name}")
+        assert report["model"]["input"]["dtype"] == "float32"
+        assert (report["model"]["input"]["shape"] == [1, 8, 8]) == (name == "conv")
 
 
 def test_a_file_that_cannot_run_on_its_own_shape_is_refused_without_data(tmp_path: Path) -> None:
