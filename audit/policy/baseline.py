@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from audit.compare.differences import Difference, gap_differences
+from audit.compare.ground import architecture
 from audit.compare.means import difference_interval
 from audit.compare.pairs import same_samples
 from audit.policy.limits import span
@@ -18,6 +19,7 @@ from audit.policy.lookup import Found
 from audit.policy.rules import Interval
 from audit.report import Report
 
+INSIDE = ("layers.", "network.")  # what was measured inside the network
 HIGHER_IS_BETTER = ("_accuracy", "_r2")
 FOLLOWS_TRAIN_LOSS = ("flatness", "fisher", "duality")  # blocks made of derivatives of the loss
 MATCHED = 0.05  # train losses that differ by at most this share count as equal
@@ -26,6 +28,12 @@ CHANGE_NUMBERS = (
     "precision",
 )
 """Settings under which the numbers of a layer or of the network are other numbers."""
+OF_THE_INPUT = (
+    *("network.fisher.robustness", "network.sensitivity.dimensionality", "network.sensitivity.mean_rank"),
+    *(f"network.sensitivity.{name}" for name in ("mls", "input_invariant_mls", "normalized_mls")),
+    *(f"network.sensitivity.{name}" for name in ("mean_log_volume", "log_mean_volume", "mean_log_volume_centred")),
+)
+"""Numbers of the network that do not run over its layers and weights, so that any two networks share them."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,11 @@ class Baseline:
         for split in _rests_on(path):
             if not same_samples(self.old, self.new, split):
                 return f"the baseline was judged on other {split} samples; make a baseline on these data"
-        return self._other_settings() if path.startswith(("layers.", "network.")) else None
+        if not path.startswith(INSIDE):
+            return None
+        if path not in OF_THE_INPUT and architecture(self.old) != architecture(self.new):
+            return "it runs over layers and weights, and the baseline's network has different ones"
+        return self._other_settings()
 
     def _other_settings(self) -> str | None:
         now, before = self.new.settings, self.old.settings
@@ -97,7 +109,7 @@ class Baseline:
 
     def _caveat(self, path: str) -> str | None:
         """Curvature of two models compares only where both were fitted to the same train loss."""
-        if not path.startswith(("layers.", "network.")) or not set(FOLLOWS_TRAIN_LOSS) & set(path.split(".")):
+        if not path.startswith(INSIDE) or not set(FOLLOWS_TRAIN_LOSS) & set(path.split(".")):
             return None
         now, before = self.new.gap.train_loss, self.old.gap.train_loss
         if abs(now - before) <= MATCHED * max(now, before):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from render.reports import classification
 
 from audit.policy import Policy, Rule, default_policy, judge
-from audit.policy.baseline import Baseline
+from audit.policy.baseline import OF_THE_INPUT, Baseline
 from audit.policy.lookup import Found, find
 from audit.policy.paths import known_paths
 from audit.report import Report
@@ -133,6 +133,20 @@ def test_other_settings_make_other_numbers() -> None:
     settings = classification()["settings"] | {"subset_size": 50}
     result = only({"network.fisher.gamma": {"max_regression": 0}}, example(settings=settings), example())
     assert result.sentence == "the baseline was made with subset_size = 100, not 50; make it anew"
+
+
+def test_what_runs_over_the_weights_compares_between_like_networks_only() -> None:
+    larger = example(model=classification()["model"] | {"parameters": 30_000})
+    result = only({"network.sensitivity.sharpness": {"max_regression": 0}}, larger, example())
+    assert (result.status, result.sentence) == (
+        "not measurable",
+        "it runs over layers and weights, and the baseline's network has different ones",
+    )
+    assert only({"network.sensitivity.mls": {"max_regression": 1}}, larger, example()).status == "passed"
+
+
+def test_numbers_of_the_input_are_numbers_of_the_report() -> None:
+    assert set(OF_THE_INPUT) <= set(known_paths())
 
 
 def test_a_layer_that_the_baseline_does_not_have() -> None:
