@@ -10,6 +10,7 @@ decided in double precision. Where the margin holds too many, all distances are 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -46,6 +47,11 @@ class Space:
             constant = deviation <= ROUNDING * mean.abs()
             scale = torch.where(constant, scale, 1 / deviation.where(~constant, scale))
         return cls(name, train, test, mean, scale)
+
+    @cached_property
+    def varying(self) -> Tensor:
+        """Features that differ between train samples: no other one can tell which of them is near."""
+        return torch.nonzero((self.train != self.train[:1]).any(0))[:, 0]
 
 
 @dataclass(frozen=True)
@@ -126,19 +132,20 @@ class _Search:
 
     def __init__(self, space: Space, voters: Electorate, near: bool) -> None:
         self.space, self.voters, self.near = space, voters, near
-        u, D = len(voters.rows), space.train.shape[1]
-        self.columns = list(row_blocks(D, u))
+        u, V = len(voters.rows), len(space.varying)
+        self._parts = list(row_blocks(V, u))  # of the features that vary
         self._norms = torch.zeros(u, dtype=torch.float64, device=voters.rows.device)
-        self._single = self._norms.new_empty(u, D, dtype=torch.float32) if u * D <= KEPT else None
-        for columns in self.columns:
-            scaled = self._base(columns)
+        self._single = self._norms.new_empty(u, V, dtype=torch.float32) if u * V <= KEPT else None
+        for part in self._parts:
+            scaled = self._base(part)
             self._norms += scaled.square().sum(1)
             if self._single is not None:
-                self._single[:, columns] = scaled
+                self._single[:, part] = scaled
 
-    def _base(self, columns: slice) -> Tensor:
+    def _base(self, part: slice) -> Tensor:
         """Some features of the voters, shifted and scaled."""
-        return _scaled(self.space, some_rows(self.space.train[:, columns], self.voters.rows), columns)
+        features = self.space.varying[part]
+        return _scaled(self.space, some_rows(self.space.train[:, features], self.voters.rows), features)
 
     def look(self, points: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The parts of a `Neighbourhood`, for one block of points."""
@@ -211,16 +218,16 @@ class _Search:
 
     def _largest_norm(self, points: Tensor) -> Tensor:
         """‖a‖² + max ‖b‖² [q]."""
-        parts = [_scaled(self.space, points[:, columns], columns).square().sum(1) for columns in self.columns]
-        return torch.stack(parts).sum(0) + self._norms.max()
+        return _scaled(self.space, points, slice(None)).square().sum(1) + self._norms.max()
 
     def _squared(self, points: Tensor, own: Tensor | None, dtype: torch.dtype) -> Tensor:
         """‖b‖² − 2 a·b [q, u] as a matrix product; −∞ for the point itself: the first, however close others are."""
         squared = self._norms.to(dtype).repeat(len(points), 1)
-        for columns in self.columns:
+        for part in self._parts:
+            features = self.space.varying[part]
             kept = self._single if dtype == torch.float32 else None
-            base = self._base(columns).to(dtype) if kept is None else kept[:, columns]
-            squared.addmm_(_scaled(self.space, points[:, columns], columns).to(dtype), base.T, alpha=-2)
+            base = self._base(part).to(dtype) if kept is None else kept[:, part]
+            squared.addmm_(_scaled(self.space, points[:, features], features).to(dtype), base.T, alpha=-2)
         return squared if own is None else squared.scatter_(1, own[:, None], -torch.inf)
 
     def _differences(self, points: Tensor, row: Tensor, column: Tensor) -> Tensor:
@@ -233,6 +240,6 @@ class _Search:
         return found
 
 
-def _scaled(space: Space, x: Tensor, columns: slice) -> Tensor:
+def _scaled(space: Space, x: Tensor, columns: slice | Tensor) -> Tensor:
     """Features x [q, some] shifted and scaled."""
     return (x.double() - space.shift[columns]).mul_(space.scale[columns])
