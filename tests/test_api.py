@@ -18,7 +18,17 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 from twins import EXACT, QUICK, SINGLE, audited_as, data_of, trained
 
 from audit import AuditError, Policy, PolicyFailed, Report, Rule, audit_model
@@ -167,6 +177,23 @@ def test_a_sampler_of_a_subset_makes_the_split() -> None:
     split = given_data(DataLoader(train, 8, sampler=SubsetRandomSampler(rows)), test, Settings()).train
     x, y = pairs("relu")[0]
     assert (split.x == x[sorted(rows)]).all() and (split.y == y[sorted(rows)]).all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 7, "shuffle": True, "drop_last": True},
+        {"batch_size": None},
+        {"batch_size": 8, "sampler": WeightedRandomSampler([1.0] * 110, 30)},
+        {"batch_size": 8, "sampler": DistributedSampler(range(110), num_replicas=2, rank=0)},  # type: ignore[arg-type]
+        {"batch_sampler": BatchSampler(RandomSampler(range(110)), 9, drop_last=False)},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_every_sample_is_read_once_and_in_order(options: dict[str, Any]) -> None:
+    train, test = tensors("relu")
+    split = given_data(DataLoader(train, **options), test, Settings()).train
+    assert (split.x == data_of("relu").x_train).all() and (split.y == data_of("relu").y_train).all()
 
 
 class Jittered(Dataset):  # type: ignore[type-arg]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler
 from torch.utils.data import sampler as samplers
+from torch.utils.data.distributed import DistributedSampler
 
 from audit.data.base import Data
 from audit.data.read import content_digest, data_of
@@ -23,8 +24,8 @@ NAME = Path("data in memory")
 LAYOUT = "memory"
 BATCH = 256
 AGAIN = 3  # samples that are read twice, to see whether they stay the same
-WHOLE = (samplers.SequentialSampler, samplers.RandomSampler, samplers.WeightedRandomSampler)
-"""Samplers that only order or repeat the data set; any other one says which samples belong to the split."""
+WHOLE = (samplers.SequentialSampler, samplers.RandomSampler, samplers.WeightedRandomSampler, DistributedSampler)
+"""Samplers that only order, repeat or share out the data set; any other one says which samples are in the split."""
 WANTED = "give a pair (x, y), or a torch Dataset or DataLoader that yields such pairs"
 
 
@@ -74,7 +75,7 @@ def _indices(loader: DataLoader[Any]) -> list[int]:
 
 
 def _joined(batches: Iterable[Any], name: str) -> tuple[Array, Array]:
-    pairs = [_pair(batch, name) for batch in batches]
+    pairs = [_pair(_as_batch(batch), name) for batch in batches]
     if not pairs:
         raise DataError(f"{name}: yields no samples; {WANTED}.")
     shapes = {x.shape[1:] for x, _ in pairs}
@@ -83,6 +84,13 @@ def _joined(batches: Iterable[Any], name: str) -> tuple[Array, Array]:
         raise DataError(f"{name}: samples have different shapes, such as {one} and {other}; give them all one shape.")
     xs, ys = zip(*pairs, strict=True)
     return np.concatenate(xs), np.concatenate(ys)
+
+
+def _as_batch(batch: Any) -> Any:
+    """A lone sample, as a loader without batches yields it, as a batch of one."""
+    if isinstance(batch, (tuple, list)) and len(batch) == 2 and np.ndim(batch[1]) == 0:
+        return batch[0][None], [batch[1]]
+    return batch
 
 
 def _pair(pair: Any, name: str) -> tuple[Array, Array]:
