@@ -1,4 +1,4 @@
-"""`gen-audit schema`: the contracts behind report.json, comparison.json and history.json."""
+"""`gen-audit schema`: the contracts behind report.json, comparison.json, history.json and a verdict."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import typer
 from audit.cli.app import app
 from audit.errors import UsageError
 
-Which = Annotated[str, typer.Argument(help="report, comparison or history.")]
+Which = Annotated[str, typer.Argument(help="report, comparison, history or verdict.")]
 
 
 @app.command()
 def schema(which: Which = "report") -> None:
-    """Print the JSON Schema of a report, comparison or history."""
+    """Print the JSON Schema of report.json, or of another result."""
     import json
 
     print(json.dumps(_schema(which), indent=2))
@@ -33,4 +33,8 @@ def _schema(which: str) -> dict[str, Any]:
         from audit.history import result as history
 
         return schema_of(history.History, history.SCHEMA)
-    raise UsageError(f"schema: there is none of {which!r}; ask for report, comparison or history.")
+    if which == "verdict":
+        from audit.policy.rules import VERDICT_SCHEMA, Verdict
+
+        return schema_of(Verdict, VERDICT_SCHEMA)
+    raise UsageError(f"schema: there is none of {which!r}; ask for report, comparison, history or verdict.")

@@ -11,7 +11,7 @@ Consequence = Literal["pass", "warn", "fail"]
 Status = Literal["passed", "failed", "inconclusive", "not measurable"]
 Interval = tuple[float, float] | None
 
-VERDICT_SCHEMA = "gen-audit-verdict/1"
+VERDICT_SCHEMA = "gen-audit/verdict/1"
 
 
 @dataclass(frozen=True)
