@@ -88,6 +88,7 @@ def whole(problem: Problem, subsets: list[list[int]], settings: Block) -> Block:
         "gap": _gap(problem),
         "layers": layers,
         "network": {
+            "duality": _carriers(problem),
             "flatness": _network_flatness([layer["flatness"] for layer in layers]),
             "fisher": _fisher(problem, samples, subsets, settings),
             "sensitivity": _sensitivity(problem, samples),
@@ -150,6 +151,22 @@ def _partners(p: Problem) -> list[int]:
             if distance < best and (p.task == "regression" or p.y[i] == p.y_test[k]):
                 best, place = distance, i
         found.append(place)
+    return found
+
+
+def _carriers(p: Problem) -> Block:
+    """The gap over pairs, and what each class adds to it."""
+    train, test = p.losses(p.x, p.y), p.losses(p.x_test, p.y_test)
+    pairs = [(k, float(test[k] - train[i])) for k, i in enumerate(_partners(p)) if i >= 0]
+    total = math.fsum(gap for _, gap in pairs)
+    found: Block = {"pairs": len(pairs), "gap": total / len(pairs)}
+    if p.task == "regression":
+        return found
+    found["classes"] = []
+    for label in sorted(set(p.y.tolist()) | set(p.y_test.tolist())):
+        mine = [gap for k, gap in pairs if p.y_test[k] == label]
+        part = {"contribution": math.fsum(mine) / len(pairs), "mean_gap": _mean(mine)}
+        found["classes"].append({**part, "share": math.fsum(mine) / total if total > 0 else None})
     return found
 
 
