@@ -1,4 +1,4 @@
-# Two commands matter: `make demo` audits the bundled model and `make test` checks everything.
+# Two commands matter: `make demo` audits the bundled models and `make test` checks everything.
 # Each does all of its own set-up in .venv; only Python 3.10 or newer and make are needed.
 
 PYTHON ?= python3
@@ -16,8 +16,10 @@ INSTALL := $(PINNED) $(BIN)/python -m pip install --quiet --quiet
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
-	$(BIN)/gen-audit report samples/healthy.onnx samples/mnist -o $(OUT)
-	@echo "The report is in $(OUT): open $(OUT)/report.html"
+	$(BIN)/gen-audit report samples/healthy.onnx samples/mnist -o $(OUT)/healthy
+	$(BIN)/gen-audit report samples/large-batch.onnx samples/mnist -o $(OUT)/large-batch -f html,json --baseline $(OUT)/healthy/report.json
+	$(BIN)/gen-audit report samples/mislabelled.onnx samples/mnist-mislabelled -o $(OUT)/mislabelled -f html,json
+	@echo "Three reports to open: $(OUT)/healthy/report.html (and .pdf), $(OUT)/large-batch/report.html, $(OUT)/mislabelled/report.html"
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"

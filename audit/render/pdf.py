@@ -28,11 +28,11 @@ class PdfUnavailable(AuditError):
 
 
 def write_pdf(html: str, path: Path) -> None:
-    """Write the page as a tagged PDF with bookmarks. The same page gives the same bytes."""
+    """Write the page as a PDF with bookmarks. The same page gives the same bytes."""
     weasyprint = _weasyprint()
     document = weasyprint.HTML(string=html)
     with _collector_at_rest():
-        document.write_pdf(path, pdf_tags=True, pdf_identifier=b"gen-audit")
+        document.write_pdf(path, pdf_identifier=b"gen-audit")
 
 
 @contextlib.contextmanager

@@ -39,9 +39,9 @@ BOUNDS = {
 }
 CHAIN = (
     ("A", "the sensitivity itself"),
-    ("B", "after bounding it sample by sample"),
-    ("C", "after averaging over samples"),
-    ("D", "after counting all parameters: the bound"),
+    ("B", "bounded sample by sample"),
+    ("C", "averaged over samples"),
+    ("D", "all parameters: the bound"),
 )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from audit.card import Card
 from audit.cards import ALL_CARDS
@@ -22,13 +21,11 @@ def group_of(card: Card) -> str:
     return card.id.split(".")[0]
 
 
-def short_cards(report: dict[str, Any], cards: Sequence[Card] = ALL_CARDS) -> Iterator[Group]:
-    """The cards of each group; works that several cards cite stand once above them. Findings: those that spoke."""
-    spoken = {f"findings.{finding['id']}" for finding in report["findings"]}
-    cards = [card for card in cards if group_of(card) != "findings" or card.id in spoken]
+def short_cards(cards: Sequence[Card] = ALL_CARDS) -> Iterator[Group]:
+    """The cards of each section; works that several cards cite stand once above them."""
     cited = Counter(work for card in cards if (work := _work(card)))
     numbers = {work: place for place, work in enumerate((work for work in cited if cited[work] > 1), start=1)}
-    for key, name in GROUPS.items():
+    for key, name in SECTIONS.items():
         own = [card for card in cards if group_of(card) == key]
         works = dict.fromkeys(work for card in own if (work := _work(card)) in numbers)
         if own:

@@ -39,6 +39,7 @@ def environment(html: bool, own: Path | None = None) -> Environment:
         autoescape=html,
         finalize=None if html else cell,
         undefined=StrictUndefined,
+        optimized=False,  # folding constants takes longer than it saves on one page
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

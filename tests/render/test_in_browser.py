@@ -46,7 +46,8 @@ if absent := missing():
 
 def hostile() -> dict:
     report = reports.classification()
-    report["layers"][0]["name"] = report["layers"][1]["name"] = f"block.{HOSTILE}.with.a.very.long.name.indeed"
+    for layer in report["layers"]:
+        layer["name"] = f"block.{HOSTILE}.with.a.very.long.name.indeed.{layer['name']}"
     report["model"]["path"] = f"{'folder/' * 20}{HOSTILE}.onnx"
     for row in [*report["gap"]["per_class"], *report["network"]["duality"]["classes"]]:
         row["name"] = f"{HOSTILE} {row['name']}"
