@@ -266,12 +266,12 @@ class Trained(nn.Module):
         return scores
 
 
-class Branching(nn.Module):
+class Branching(Trained):
     """No exporter makes a graph of it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.network = copy.deepcopy(trained("relu"))
+        self.network[2] = nn.utils.parametrizations.weight_norm(self.network[2])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         scores: torch.Tensor = self.network(x) if x.sum() < 1e9 else -self.network(x)

@@ -27,11 +27,24 @@ class Picked(nn.Module):
 def picked(network: nn.Module, output: str, x: Tensor) -> tuple[nn.Module, str]:
     """A copy of `network` that yields scores, and which of `HEADS` was left out to get them."""
     network = copy.deepcopy(network)
+    _fold_weights(network)
     last, head = _last_activation(network, output, x)
     if last is not None:
         owner, _, name = last.rpartition(".")
         setattr(network.get_submodule(owner), name, nn.Identity())
     return Picked(network, output).eval().requires_grad_(False), head
+
+
+def _fold_weights(network: nn.Module) -> None:
+    """Dense layers whose weight is computed anew in every pass, as weight_norm does, get that weight as a parameter."""
+    for path, module in list(network.named_modules()):
+        if isinstance(module, nn.Linear) and not isinstance(vars(module)["_parameters"].get("weight"), nn.Parameter):
+            plain = nn.Linear(module.in_features, module.out_features, bias=module.bias is not None)
+            plain.weight = nn.Parameter(module.weight.detach().clone())
+            if module.bias is not None:
+                plain.bias = nn.Parameter(module.bias.detach().clone())
+            owner, _, name = path.rpartition(".")
+            setattr(network.get_submodule(owner), name, plain)
 
 
 def _last_activation(network: nn.Module, output: str, x: Tensor) -> tuple[str | None, str]:
