@@ -109,9 +109,11 @@ def _trends(members: Sequence[Named]) -> list[Trend]:
     """Every number that at least one of the audits has."""
     documents = [member.report.to_dict() for member in members]
     latest = members[-1].report
+    test = [True] * len(members)  # a line shares its test samples
+    train = [same_samples(latest, member.report, "train") for member in members]
     inside = [comparable_inside(latest, member.report) for member in members]
     trends = [
-        *(_trend(entry, documents, [True] * len(members)) for entry in OBSERVED),
+        *(_trend(entry, documents, test if entry.key.startswith("gap.test") else train) for entry in OBSERVED),
         *(_trend(entry, documents, inside) for entry in INSIDE),
     ]
     return [trend for trend in trends if any(value is not None for value in trend.values)]

@@ -76,6 +76,14 @@ def test_numbers_from_inside_are_drawn_beside_the_latest_train_loss_only():
     assert by_key["gap.test_loss"].comparable == [True, True, True]
 
 
+def test_train_numbers_are_drawn_beside_the_latest_train_samples_only():
+    other = audit(1, 0.1)
+    outcomes = replace(other.report.outcomes, train=split(np.ones(4), np.ones(4), "other"))
+    (line,) = history(Named(other.name, replace(other.report, outcomes=outcomes)), audit(2, 0.1)).lines
+    by_key = {trend.key: trend.comparable for trend in line.trends}
+    assert (by_key["gap.test_error"], by_key["gap.error_gap"]) == ([True, True], [False, True])
+
+
 def test_the_folder_is_read_in_order_and_other_files_are_passed_over(tmp_path):
     for name, each in (("b/report.json", audit(1, 0.1)), ("a.json", audit(2, 0.1))):
         (tmp_path / name).parent.mkdir(exist_ok=True)
