@@ -15,9 +15,9 @@ NOTES = (
     "before it and with the best before it; a regression is called where the 95 % interval of the difference excludes "
     "zero. With many audits some are called by chance: at most one comparison in twenty where nothing changed.",
     "Audits whose test split is void are drawn, but nothing is compared with them.",
-    "Train numbers and gaps are drawn for those audits only that have the train samples of the latest one. Numbers from "
-    "inside the network follow the train loss: they are drawn for those among them that have the layers of the latest "
-    "one and its train loss, within 5 %.",
+    "Train numbers and gaps are drawn for those audits only that have the train samples of the latest one. Numbers "
+    "from inside the network follow the train loss: they are drawn for those among them that have the layers of the "
+    "latest one and its train loss, within 5 %.",
 )
 
 
