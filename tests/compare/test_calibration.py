@@ -4,9 +4,9 @@ Null pairs: two networks whose outcomes are exchanged on random samples, so that
 Worse: 25 % wrong train labels; a quarter of the train samples. Void: test samples copied into train.
 
 Measured, with 30 seeds of each recipe (mean test errors 6.6, 15.0 and 11.6 %): of 400 null pairs 3.8 % were called
-different by the error and 4.8 % by the loss; all 900 pairs with wrong labels, all 900 with a quarter of the samples were
-called worse, and all 21 with a leaked test split void. Groups of 3 seeds: no null group called different, all worse ones
-called worse; of 2 seeds, 73 % (wrong labels) and 94 % (a quarter).
+different by the error and 4.8 % by the loss. All 900 pairs with wrong labels and all 900 with a quarter of the samples
+were called worse, all 21 with a leaked test split void. Groups of 3 seeds: no null group was called different, all
+worse ones were called worse; of 2 seeds, 73 % (wrong labels) and 94 % (a quarter).
 """
 
 from __future__ import annotations
