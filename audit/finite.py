@@ -27,7 +27,7 @@ def check_finite(report: Report) -> Report:
 @contextmanager
 def ordinary_sizes() -> Iterator[None]:
     """Around the measures: where numbers overflow, eigenvalues are the first that cannot be computed at all."""
-    from torch.linalg import LinAlgError
+    from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
     try:
         yield

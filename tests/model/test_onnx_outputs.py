@@ -107,6 +107,17 @@ def test_heads_are_taken_off(tmp_path: Path, form: str, opset: int) -> None:
     )
 
 
+@pytest.mark.parametrize(("length", "head"), [(1, "sigmoid"), (2, "none")])
+def test_a_mean_over_one_time_step_hides_no_head(tmp_path: Path, length: int, head: str) -> None:
+    nodes = [
+        node("Conv", ["x", "w"], ["z"]),
+        node("Sigmoid", ["z"], ["p"]),
+        node("ReduceMean", ["p"], ["y"], axes=[2], keepdims=0),
+    ]
+    model = agrees(loaded(graph(nodes, {"w": weights(1, 4, 1)}, shape=("n", 4, length)), tmp_path))
+    assert model.head == head
+
+
 def test_two_columns_of_one_sigmoid(tmp_path: Path) -> None:
     nodes, constants = scores(1)
     nodes += [

@@ -14,6 +14,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from audit.model.onnx.graph import attributes, constants, opset, producers, to_array
 from audit.model.onnx.types import TensorType, infer_types
 
+MEANS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
 RESHAPES = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
 
 
@@ -45,10 +46,23 @@ class View:
         return self.types.get(name, TensorType()).shape
 
     def beneath_reshapes(self, name: str, *more: str) -> str:
-        """The value before any Cast, Reshape, Squeeze, … that follow it."""
-        while node := self.maker(name, *RESHAPES, *more):
+        """The value before any Cast, Reshape, Squeeze, … that follow it, or the mean over an axis of length 1."""
+        while node := self.maker(name, *RESHAPES, *more, *MEANS):
+            if node.op_type in MEANS and not self._over_single_entries(node):
+                break
             name = node.input[0]
         return name
+
+    def axes(self, node: NodeProto) -> list[int] | None:
+        """The axes that a node reduces, where they are constants."""
+        axes = attributes(node).get("axes")
+        if axes is None and len(node.input) > 1 and node.input[1] in self.known:
+            axes = to_array(self.known[node.input[1]]).tolist()
+        return axes
+
+    def _over_single_entries(self, node: NodeProto) -> bool:
+        shape, axes = self.shape(node.input[0]), self.axes(node)
+        return bool(shape and axes) and all((shape or ())[axis] == 1 for axis in axes or ())
 
 
 def find_head(view: View, name: str) -> tuple[str, str] | None:
@@ -137,10 +151,7 @@ def _reduced(view: View, name: str, operator: str) -> str | None:
     node = view.maker(view.beneath_reshapes(name, "Expand"), operator)
     if node is None:
         return None
-    axes = attributes(node).get("axes")
-    if axes is None and len(node.input) > 1 and node.input[1] in view.known:
-        axes = to_array(view.known[node.input[1]]).tolist()
-    shape = view.shape(node.input[0])
+    axes, shape = view.axes(node), view.shape(node.input[0])
     last = {-1, 1} if shape is None else {-1, len(shape) - 1}
     return node.input[0] if axes is not None and len(axes) == 1 and axes[0] in last else None
 
