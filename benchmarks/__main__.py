@@ -59,7 +59,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7, help="runs of each (fewer where a round takes long)")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds after which three rounds are enough")
     parser.add_argument("--precision", choices=("float64", "float32"), default="float64")
-    parser.add_argument("--threads", type=int, default=2, help="of torch; on a busy machine one thread tells more")
+    parser.add_argument("--threads", type=int, default=1, help="of torch; seconds are those of all threads together")
     parser.add_argument("-o", "--output", type=Path, default=Path("out/bench.json"))
     return parser.parse_args()
 

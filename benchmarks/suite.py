@@ -47,11 +47,13 @@ def time_suite(case: Case, rounds: int, patience: float) -> dict[str, object]:
 
 
 def _suite(case: Case) -> tuple[float, float, dict[str, float]]:
-    """Seconds of the suite, of the checks, and of the suite's stages, on a fresh table."""
+    """Seconds of the suite, of the checks, and of the suite's stages by their share of its time, on a fresh table."""
     audit, progress = case.audit(), Progress()
     found = []
     suite = seconds(lambda: found.append(run_suite(audit, progress)))
-    return suite, seconds(lambda: run_checks(audit, found[0])), dict(progress.timings)
+    total = sum(progress.timings.values())
+    stages = {name: suite * wall / total for name, wall in progress.timings.items()}
+    return suite, seconds(lambda: run_checks(audit, found[0])), stages
 
 
 def _ratio(above: list[float], below: list[float]) -> dict[str, float]:

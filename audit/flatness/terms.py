@@ -29,6 +29,7 @@ from audit.record import LayerRecord, Record
 LARGE_BIAS = 1e3  # a bias this many times larger than any answer without it
 EXACT_UNITS = 128  # T·out up to which R is formed
 PROBES = 16  # sign vectors per sample beyond that
+CACHED = 1 << 17  # numbers (1 MB) in a block of A W
 BLOCK = 1 << 22  # numbers in the largest temporary of the column reading
 
 
@@ -57,8 +58,7 @@ def terms_of(record: Record, name: str, W: Tensor, bias: Tensor | None, seed: in
     if x.shape[1] > W.shape[0]:
         terms = _from_gradients(record.gauss_newton_weight_root(name), W)
     else:
-        A = record.gauss_newton_root(name)
-        terms = _gauss_newton(A, A @ W, x, u)
+        terms = _gauss_newton(record.gauss_newton_root(name), W, x, u)
     if layer.residual_times is None:
         return terms
     if is_probed(layer):
@@ -81,13 +81,15 @@ def is_probed(layer: LayerRecord) -> bool:
     return layer.residual_times is not None and layer.z.shape[1] * layer.z.shape[2] > EXACT_UNITS
 
 
-def _gauss_newton(A: Tensor, A_W: Tensor, x: Tensor, u: Tensor) -> Terms:
-    """The forms of Aᵀ A. A and A_W are used up: they are the largest tables here, and squared in place."""
+def _gauss_newton(A: Tensor, W: Tensor, x: Tensor, u: Tensor) -> Terms:
+    """The forms of Aᵀ A. With one vector per sample, A W is formed in blocks that stay in the processor's cache."""
     if x.shape[1] == 1:
-        A2, A_W2 = A[:, :, 0].square().sum(1), A_W[:, :, 0].square().sum(1)  # [n, out]  [n, in]
-        x2 = x[:, 0].square()
+        parts = torch.split(A[:, :, 0], max(1, CACHED // (A.shape[1] * W.shape[1])))
+        A_W2 = torch.cat([(part @ W).square_().sum(1) for part in parts])  # [n, in]
+        A2, x2 = A[:, :, 0].square().sum(1), x[:, 0].square()  # [n, out]  [n, in]
         norm2 = x2.sum(1)
         return Terms(norm2 * A2.sum(1), norm2 * A_W2.sum(1), A2 * u[:, 0].square(), A_W2 * x2)
+    A_W = A @ W
     K = x @ x.transpose(1, 2)  # [n, T, T]
     return Terms(
         _inner(K, A),
