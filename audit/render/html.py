@@ -8,7 +8,8 @@ from typing import Any
 
 from audit.render.templates import draw
 
-FOR_MACHINES = re.compile(r"</?data\b[^>]*>|<wbr>")  # nothing a reader sees; text is escaped and holds no tags
+# What a reader of paper does not see; text is escaped and holds neither tags nor quotes.
+FOR_MACHINES = re.compile(r'</?data\b[^>]*>|<wbr>| (?:role|aria-[a-z]+|scope|tabindex|title|datetime)="[^"]*"')
 POWER = "10[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]"
 WITHIN_NUMBER = re.compile(rf"(?<=\d) (?=%|× {POWER})|(?<=×) (?={POWER})")  # spaces at which no line may end
 BEFORE_INLINE = re.compile(r" (?=<(?:a|b|code|em|span|strong)\b)")

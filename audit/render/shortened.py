@@ -13,7 +13,7 @@ from audit.render.sections import SECTIONS
 GROUPS = {**SECTIONS, "findings": "Findings"}
 WORK = re.compile(r"^(?P<work>.{30,}?\(\d{4}\))(?:, (?P<place>.*))?$")
 
-Group = tuple[str, list[tuple[int, str]], list[tuple[Card, str]]]  # heading, numbered works, cards with their sources
+Group = tuple[str, list[tuple[int, str]], list[tuple[Card, str, str]]]  # heading, works, cards with limits and sources
 
 
 def group_of(card: Card) -> str:
@@ -29,7 +29,15 @@ def short_cards(cards: Sequence[Card] = ALL_CARDS) -> Iterator[Group]:
         own = [card for card in cards if group_of(card) == key]
         works = dict.fromkeys(work for card in own if (work := _work(card)) in numbers)
         if own:
-            yield name, [(numbers[work], work) for work in works], [(card, _source(card, numbers)) for card in own]
+            limits = [_limits(card, own[:place]) for place, card in enumerate(own)]
+            sources = [_source(card, numbers) for card in own]
+            yield name, [(numbers[work], work) for work in works], list(zip(own, limits, sources, strict=True))
+
+
+def _limits(card: Card, before: Sequence[Card]) -> str:
+    """What the number cannot tell; where an earlier card says the same, that one is named."""
+    same = next((other.title for other in before if other.cannot_tell == card.cannot_tell), None)
+    return f"as for {same}." if same and card.cannot_tell else card.cannot_tell
 
 
 def _work(card: Card) -> str | None:
