@@ -106,6 +106,7 @@ def test_1_is_a_gate_that_failed(forks: Forks, tmp_path: Path) -> None:
     assert finished.stdout.splitlines()[-1] == "failed: 1 of 1 rule of gen-audit.toml: gap.error_gap.max"
 
 
+@pytest.mark.slow  # wakes torch to read the files; the tests of verify see the other way to 1
 def test_1_is_a_report_about_other_files(forks: Forks, tmp_path: Path) -> None:
     finished = forks.run("verify", EXAMPLE, ROOT / "samples" / "large-batch.onnx", SAMPLE[1], "--json", cwd=tmp_path)
     assert (finished.returncode, finished.stderr) == (1, "")
