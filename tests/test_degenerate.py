@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from degenerate import RECIPES, Recipe, audited_arrays
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from torch import nn
 from twins import Splits
 
@@ -30,8 +30,15 @@ def audit_of(recipe: Recipe) -> None:
     assert failed <= HONEST
 
 
+LARGE_SCORES = Recipe(
+    **{"seed": 2283, "inputs": 2, "hidden": 1, "outputs": 4, "depth": 0, "activation": "none", "bias": False},
+    **{"task": "classification", "weights": 1.0, "size": 1e3, "targets": 1.0, "rows": "plain", "train": 3, "test": 2},
+)  # type: ignore[arg-type]
+
+
 @settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(RECIPES)
+@example(LARGE_SCORES)
 def test_no_network_and_no_data_lead_to_nan(recipe: Recipe) -> None:
     audit_of(recipe)
 
