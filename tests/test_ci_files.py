@@ -96,8 +96,9 @@ def test_nothing_in_an_input_is_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_action_installs_its_own_checkout(tmp_path: Path) -> None:
+def test_the_action_installs_its_own_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Into a fresh environment that sees this one's packages, without the network."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     venv.create(tmp_path / "venv", with_pip=True)
     (site,) = (tmp_path / "venv").glob("lib/*/site-packages")
     import numpy

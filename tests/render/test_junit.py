@@ -29,12 +29,12 @@ def failures(xml: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", both())
-def test_examples_are_valid_and_have_a_case_for_every_check(name: str) -> None:
+def test_examples_are_valid_and_have_a_case_for_every_check_and_finding(name: str) -> None:
     report = both()[name]
     xml = render_junit(report)
     SCHEMA.validate(xml)
     cases = [case.attrib["name"].split(":")[0] for case in ElementTree.fromstring(xml).iter("testcase")]
-    assert sorted(cases) == sorted(check["id"] for check in report["checks"])
+    assert sorted(cases) == sorted(each["id"] for each in (*report["checks"], *report["findings"]))
 
 
 @settings(max_examples=20, deadline=None)

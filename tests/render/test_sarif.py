@@ -38,11 +38,12 @@ def levels(run: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", both())
-def test_examples_are_valid_and_list_every_check(name: str) -> None:
+def test_examples_are_valid_and_list_every_check_and_finding(name: str) -> None:
     report = both()[name]
     rules = run_of(report)["tool"]["driver"]["rules"]
-    kinds = {"check": "check", "assumption": "assumption"}
-    assert [rule["id"] for rule in rules] == [f"{kinds[check['kind']]}/{check['id']}" for check in report["checks"]]
+    checks = [f"{check['kind']}/{check['id']}" for check in report["checks"]]
+    findings = dict.fromkeys(f"finding/{finding['id']}" for finding in report["findings"])
+    assert [rule["id"] for rule in rules] == [*checks, *findings]
 
 
 @settings(max_examples=25, deadline=None)
