@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from audit.curvature.spectrum import EigenPairs
+from audit.duality.moments import Moments, moments
 
 ONE_SPACE = 1e-10  # eigenvalues closer than this, relative to the largest, are one eigenspace
 STILL = 1e-12  # a deviation below this share of the total one is rounding
@@ -37,7 +38,8 @@ class Projections:
 
     w: Tensor  # [K, N]
     values: Tensor  # [N]  eᵀ H e
-    sigma_g: Tensor  # [N]
+    sigma_g: Tensor  # [N]  0 where it is rounding alone
+    moments: Moments
     leading: Tensor  # [m, out, in]  the first directions themselves
 
 
@@ -61,20 +63,19 @@ def _orthonormality(vectors: Tensor) -> float:
 def settle(basis: Basis, w: Tensor, s: Tensor, leading: int) -> Projections:
     """Rotates every degenerate eigenspace and puts the directions in the order of σ_g.
 
-    w [K, N] projections on `basis`, s [K] with g_k = s_k ΔW_k.
+    w [K, N] projections on `basis`, which are used up; s [K] with g_k = s_k ΔW_k.
     """
-    w = w.clone()
     rotations: list[tuple[slice, Tensor]] = []
     for space in eigenspaces(basis.values):
         rotation = _rotation(w[:, space], s)
         w[:, space] = w[:, space] @ rotation
         rotations.append((space, rotation))
-    sigma_g = (s[:, None] * w).std(0, correction=0)
-    sigma_g = torch.where(sigma_g > STILL * sigma_g.norm(), sigma_g, 0.0)
-    order = _order(sigma_g, w.std(0, correction=0))
+    found = moments(w, s)
+    sigma_g = torch.where(found.sigma_g > STILL * found.sigma_g.norm(), found.sigma_g, 0.0)
+    order = _order(sigma_g, found.sigma_w)
     vectors = [_direction(basis, rotations, int(n)) for n in order[:leading]]
     leading_vectors = torch.stack(vectors) if vectors else basis.vectors[:0]
-    return Projections(w[:, order], basis.values[order], sigma_g[order], leading_vectors)
+    return Projections(w[:, order], basis.values[order], sigma_g[order], found.in_order(order), leading_vectors)
 
 
 def _order(sigma_g: Tensor, sigma_w: Tensor) -> Tensor:

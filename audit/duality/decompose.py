@@ -51,10 +51,8 @@ def decompose(duals: Duals, numbers: LayerPairs, basis: Basis, leading: int, cla
     alive = numbers.alive
     s = numbers.s[alive]
     found = settle(basis, duals.project(basis.vectors)[alive], s, leading)
-    w, g = found.w, s[:, None] * found.w
-    pairs = _pair_columns(duals, numbers, w, g)
-    contribution = ((g - g.mean(0)) * (w - w.mean(0))).mean(0)
-    sigma_w = w.std(0, correction=0)
+    w, contribution, sigma_w = found.w, found.moments.contribution, found.moments.sigma_w
+    pairs = _pair_columns(duals, numbers, found)
     c = _correlations(numbers, found.sigma_g, sigma_w, contribution)
     remainder = _remainder(numbers, basis, found, sigma_w, contribution)
     errors = total_errors(pairs, remainder.sigma_g, remainder.sigma_w)
@@ -81,7 +79,7 @@ def decompose(duals: Duals, numbers: LayerPairs, basis: Basis, leading: int, cla
         fixed=_fixed(contribution, classes, total, basis.complete, w, s, pairs.whole),
         share_skipped=None if total > 0 else f"the directions' sum is not positive ({total:.3g}): it has no shares",
         evidence=Evidence(numbers.gap[alive].cpu().numpy(), _sharp_part(w, s, border.count), pairs.whole),
-        direction_errors=direction_errors(w, g, c),
+        direction_errors=direction_errors(w, s[:, None] * w, c),
         total_errors=errors,
     )
 
@@ -143,13 +141,13 @@ def _correlations(numbers: LayerPairs, sigma_g: Tensor, sigma_w: Tensor, contrib
 
 
 def _sharp_part(w: Tensor, s: Tensor, count: int) -> Part:
+    """The first directions, with g = s w never formed."""
     w = w[:, :count]
-    g = s[:, None] * w
-    return _part((g * w).sum(1), w @ g.mean(0), g @ w.mean(0))
+    return _part(s * torch.einsum("kn,kn->k", w, w), w @ (s @ w) / len(w), s * (w @ w.mean(0)))
 
 
-def _pair_columns(duals: Duals, numbers: LayerPairs, w: Tensor, g: Tensor) -> PairColumns:
-    """All directions, kept or not, by projections on the means themselves; and the kept ones w, g [K, N]."""
+def _pair_columns(duals: Duals, numbers: LayerPairs, found: Projections) -> PairColumns:
+    """All directions, kept or not, by projections on the means themselves; and the kept ones."""
     alive = numbers.alive
     on_mean_g, on_mean_w = duals.project(torch.stack([numbers.mean_g, numbers.mean_w]))[alive].unbind(1)
     s, squared, gap = numbers.s[alive], numbers.squared_norm[alive], numbers.gap[alive]
@@ -158,10 +156,10 @@ def _pair_columns(duals: Duals, numbers: LayerPairs, w: Tensor, g: Tensor) -> Pa
         square_w=_array(squared),
         variance_w=_array(squared - 2 * on_mean_w),
         variance_g=_array(s * gap - 2 * s * on_mean_g),
-        kept_variance_w=_array((w - w.mean(0)).square().sum(1)),
-        kept_variance_g=_array((g - g.mean(0)).square().sum(1)),
+        kept_variance_w=_array(found.moments.square_w),
+        kept_variance_g=_array(found.moments.square_g),
         whole=_part(s * squared, on_mean_g, s * on_mean_w),
-        kept=_sharp_part(w, s, w.shape[1]),
+        kept=_sharp_part(found.w, s, found.w.shape[1]),
     )
 
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.duality.bootstrap import Part
+from audit.duality.moments import DIRECTIONS
 
 Array = NDArray[np.float64]
-DIRECTIONS = 64  # directions at a time: few enough for a processor's cache
 
 
 @dataclass(frozen=True)
