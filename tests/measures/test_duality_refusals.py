@@ -10,9 +10,13 @@ import pytest
 import torch
 from duality_cases import AuditMaker, Tokenwise, grown, mlp, reference, run, samples
 from torch import Tensor, nn
+from zoo import build
 
 from audit.blocks.duality import Carriers
+from audit.duality import limits
 from audit.measures.duality import ALL_ZERO
+from audit.progress import Progress
+from audit.suite import run_suite
 
 USED_TWICE = "the layer's weights are used more than once, so no single change of them stands for a sample"
 
@@ -163,3 +167,19 @@ def test_carriers_add_up_to_the_gap(make_audit: AuditMaker) -> None:
     first = carriers.samples[0]
     assert data[3][first.index] == data[1][first.partner] == int(first.label)
     assert first.gap == pytest.approx(first.test_loss - first.partner_loss)
+
+
+def test_a_curved_layer_over_too_many_tokens_is_a_sentence(
+    make_audit: AuditMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, x, y = build("tokens")
+    audit = make_audit(network, x.numpy(), y.numpy(), x.numpy(), y.numpy())
+    before = run_suite(audit, Progress()).measurements["duality"].layers
+    monkeypatch.setattr(limits, "MOST_TRACE_PASSES", 10)
+    after = run_suite(audit, Progress()).measurements["duality"].layers
+    width = next(layer.out_features for layer in audit.layers if layer.name == "embed")
+    assert after["embed"].skipped == (
+        f"a layer over 5 tokens with a curved network behind it: the trace of its Hessian takes {5 * width} second "
+        "derivatives of every train sample, more than the 10 that are tried"
+    )
+    assert "too" not in str(before["embed"].skipped) and before["head"].skipped == after["head"].skipped
