@@ -1,25 +1,16 @@
-"""What the commands say on the terminal: a few lines, the same facts as the report."""
+"""What an audit says on the terminal: a few lines, the same facts as the report."""
 
 from __future__ import annotations
 
-import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from audit.blocks.gap import GapReport
 from audit.fields import Interval
 from audit.report import Report
 
 if TYPE_CHECKING:
-    from audit.layers import Layers
-    from audit.model.base import Model
     from audit.render import Written
 
 
@@ -95,23 +86,3 @@ def _count(number: int, noun: str) -> str:
 
 def _used(samples: int, total: int) -> str:
     return f"{samples:,}" if samples == total else f"{samples:,} of {total:,}"
-
-
-def print_layers(model: Model, layers: Layers, as_json: bool) -> None:
-    """Every layer with weights, measured or passed by."""
-    if as_json:
-        dense = [asdict(layer) for layer in layers.dense]
-        print(json.dumps({"layers": dense, "passed_by": [asdict(layer) for layer in layers.passed_by]}, indent=2))
-        return
-    table = Table(box=box.SIMPLE, title=f"{model.path.name}: {model.format}", title_justify="left")
-    for column in ("layer", "op", "in → out", "tokens", "what becomes of it"):
-        table.add_column(column, overflow="fold")
-    for layer in layers.dense:
-        tied = f"measured; same weights as {', '.join(layer.tied_with)}" if layer.tied_with else "measured"
-        used = f"{tied}; used {layer.calls} times" if layer.calls > 1 else tied
-        words = used if layer.cut_point else f"{used}; bypassed by another path"
-        sizes = f"{layer.in_features} → {layer.out_features}"
-        table.add_row(escape(layer.name), layer.op, sizes, str(layer.tokens), escape(words))
-    for passed in layers.passed_by:
-        table.add_row(escape(passed.name), passed.op, "", "", escape(f"passed by: {passed.why}"))
-    Console().print(table)

@@ -13,7 +13,7 @@ from audit.settings import resolve
 @with_settings("arch", "trust_pickle", "output", "input", "fix_input", "input_shape", "conv")
 def layers(model: ModelPath, as_json: AsJson = False, **flags: Any) -> None:
     """List the layers of MODEL: measured, or passed by and why."""
+    from audit.layer_table import print_layers
     from audit.listing import list_layers
-    from audit.terminal import print_layers
 
     print_layers(*list_layers(model, resolve(flags, config_files())), as_json=as_json)

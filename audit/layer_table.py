@@ -1,0 +1,37 @@
+"""The layers of a model as a table on the terminal, or as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from audit.layers import DenseLayer, Layers
+from audit.model.base import Model
+
+
+def print_layers(model: Model, layers: Layers, as_json: bool) -> None:
+    """Every layer with weights, measured or passed by."""
+    if as_json:
+        dense, passed_by = ([asdict(layer) for layer in part] for part in (layers.dense, layers.passed_by))
+        print(json.dumps({"layers": dense, "passed_by": passed_by}, indent=2))
+        return
+    table = Table(box=box.SIMPLE, title=f"{model.path.name}: {model.format}", title_justify="left")
+    for column in ("layer", "op", "in → out", "tokens", "what becomes of it"):
+        table.add_column(column, overflow="fold")
+    for layer in layers.dense:
+        sizes = f"{layer.in_features} → {layer.out_features}"
+        table.add_row(escape(layer.name), layer.op, sizes, str(layer.tokens), escape(_fate(layer)))
+    for passed in layers.passed_by:
+        table.add_row(escape(passed.name), passed.op, "", "", escape(f"passed by: {passed.why}"))
+    Console().print(table)
+
+
+def _fate(layer: DenseLayer) -> str:
+    tied = f"measured; same weights as {', '.join(layer.tied_with)}" if layer.tied_with else "measured"
+    used = f"{tied}; used {layer.calls} times" if layer.calls > 1 else tied
+    return used if layer.cut_point else f"{used}; bypassed by another path"
