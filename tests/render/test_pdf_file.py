@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 import warnings
+import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -65,8 +68,10 @@ def test_pdf_has_pages_bookmarks_and_metadata():
     titles = [label for label, *_ in sections]
     assert titles == [
         "Does it hold up on data it has not seen?",
+        "What was found",
         "What could not be judged, and why",
         "Contents",
+        "Further findings",
         "The observed gap",
         "Where the gap comes from",
         "Flatness",
@@ -83,6 +88,32 @@ def test_pdf_has_pages_bookmarks_and_metadata():
     assert document.metadata.title == "healthy.onnx on mnist – gen-audit"
     assert document.metadata.created == "2026-11-16T10:00:00Z"
     assert document.metadata.lang == "en"
+
+
+def test_the_first_page_is_the_summary_and_the_contents_follow():
+    import weasyprint
+
+    for report in reports.both().values():
+        document = weasyprint.HTML(string=render_html(report, paper=True)).render()
+        _, _, sections, _ = document.make_bookmark_tree()[0]
+        pages = {label: place[0] for label, place, *_ in sections}
+        first = ["Does it hold up on data it has not seen?", "What was found", "What could not be judged, and why"]
+        assert [pages[label] for label in first] == [0, 0, 0]
+        assert pages["Contents"] == 1
+
+
+def test_fonts_are_embedded_links_work_and_the_file_is_small(drawn):
+    content = drawn[0].read_bytes()
+    objects = b"".join(inflated(content))
+    assert objects.count(b"/FontFile2") == objects.count(b"/Type /FontDescriptor") > 2
+    assert objects.count(b"/Subtype /Link") > 30
+    assert len(content) < 2_000_000
+
+
+def inflated(content: bytes) -> Iterator[bytes]:
+    """What the streams of a PDF hold; most of its objects are in some of them."""
+    for start in re.finditer(rb"FlateDecode[^>]*>>\nstream\n", content):
+        yield zlib.decompressobj().decompress(content[start.end() :])
 
 
 def test_without_pango_the_rest_is_written_and_one_line_says_what_to_install(tmp_path):

@@ -1,0 +1,51 @@
+"""A baseline beside the report: a section of its own, only where one is given."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import reports
+from pages import Page
+
+from audit.render import render_html
+
+NUMBER = {
+    "key": "gap.test_error", "name": "Wrong answers on test", "section": "observed", "kind": "percent", "old": 0.08,
+    "new": 0.072, "difference": -0.008, "ci95": [-0.02, 0.004], "samples": 1000, "paired": True,
+    "verdict": "cannot tell", "seeds_share": None, "matched": False, "skipped": None,
+}  # fmt: skip
+
+
+def comparison(**changes) -> dict:
+    side = {"reports": ["old/report.json"], "model_sha256": ["ab" * 32]}
+    return {
+        "old": side, "new": side, "void": None, "primary": "gap.test_error", "verdict": "cannot tell",
+        "headline": ["These test samples cannot tell <which>."], "numbers": [NUMBER], "notes": ["Read it so."],
+        "appeared": ["Watch: a new one"], "disappeared": [],
+    } | changes  # fmt: skip
+
+
+def test_section_says_verdict_difference_and_interval():
+    html = render_html(reports.classification(), comparison=comparison())
+    words = Page(html).text
+    assert "Verdict on this model: cannot tell. These test samples cannot tell <which>." in words
+    assert "Wrong answers on test the verdict rests on this number 8.00 % 7.20 % −0.80 points −2.00 to +0.40" in words
+    assert "New finding: Watch: a new one" in words and 'href="#comparison"' in html
+
+
+def test_void_comparison_says_so():
+    words = Page(render_html(reports.classification(), comparison=comparison(void="Other test samples."))).text
+    assert "Void. Other test samples." in words
+
+
+def test_there_is_no_section_without_a_baseline():
+    assert "Comparison with the baseline" not in render_html(reports.classification())
+
+
+def test_render_takes_a_baseline(tmp_path: Path):
+    command = [sys.executable, "-m", "audit.cli", "render", str(reports.EXAMPLE), "-o", str(tmp_path)]
+    subprocess.run([*command, "--baseline", str(reports.EXAMPLE)], check=True, capture_output=True)
+    words = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
+    assert "Comparison with the baseline" in words and "Mean loss on test" in words
