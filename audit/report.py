@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ from audit.errors import UsageError
 from audit.fields import says
 
 if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
     from audit.policy import Verdict
     from audit.policy.given import PolicyLike
 
@@ -236,10 +239,11 @@ class Report:
     @classmethod
     def from_json(cls, text: str, name: str = "report.json") -> Report:
         """A report read back, or a sentence that says what is wrong with it."""
-        from pydantic import TypeAdapter, ValidationError
+        from pydantic import ValidationError
 
         try:
-            return TypeAdapter(cls).validate_json(text)
+            report: Report = _adapter(cls).validate_json(text)
+            return report
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "the file"
@@ -255,12 +259,18 @@ def json_schema() -> dict[str, Any]:
 
 def schema_of(kind: type, name: str) -> dict[str, Any]:
     """The JSON Schema of a dataclass whose field `schema` says `name`."""
-    from pydantic import TypeAdapter
-
-    schema = TypeAdapter(kind).json_schema()
+    schema = _adapter(kind).json_schema()
     schema["properties"]["schema"] = {"const": name}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:{name.replace('/', ':schema:', 1).replace('/', ':')}",
         **schema,
     }
+
+
+@cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    """Made once: it takes longer than reading a report with it."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
