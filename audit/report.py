@@ -242,7 +242,7 @@ class Report:
         from pydantic import ValidationError
 
         try:
-            report: Report = _adapter(cls).validate_json(text)
+            report: Report = _adapter(cls).validate_json(text)  # type: ignore[arg-type]  # a class can be hashed
             return report
         except ValidationError as error:
             first = error.errors()[0]
