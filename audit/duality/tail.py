@@ -27,13 +27,15 @@ class Lines:
 
     def __init__(self, capture: Capture, layer: DenseLayer, x: Tensor, y: Tensor) -> None:
         self._capture, self._layer = capture, layer
-        self.own = torch.cat([record.loss for record in capture.forward(x, y)])  # losses at W itself [n]
-        self._x, self._y = x, y.to(self.own.device)
+        self._x, self._y = x, y.to(next(capture.network.parameters()).device)
         self._tail = None if capture.fixed_batch else cut_behind(capture.network, layer)
-        if self._tail is not None:
-            self._given, self._z = _input_and_answer(capture, layer, x)
-            if not torch.allclose(self._tail_losses(self._z), self.own, rtol=AGREEMENT, atol=AGREEMENT):
-                self._tail = None
+        if self._tail is None:
+            self.own = torch.cat([record.loss for record in capture.forward(x, y)])  # losses at W itself [n]
+            return
+        self._given, self._z, f = _input_and_answer(capture, layer, x)
+        self.own = capture.loss.value(f.double(), self._y)
+        if not torch.allclose(self._tail_losses(self._z), self.own, rtol=AGREEMENT, atol=AGREEMENT):
+            self._tail = None
 
     @property
     def mean_loss(self) -> float:
@@ -93,13 +95,13 @@ def _cut(traced: fx.GraphModule, path: str) -> fx.GraphModule | None:
 
 
 @torch.no_grad()
-def _input_and_answer(capture: Capture, layer: DenseLayer, x: Tensor) -> tuple[Tensor, Tensor]:
-    """What the layer is given and what it answers, in their raw shapes."""
+def _input_and_answer(capture: Capture, layer: DenseLayer, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What the layer is given and what it answers, in their raw shapes, and the scores."""
     seen: list[tuple[Tensor, Tensor]] = []
 
     def keep(_module: nn.Module, inputs: tuple[Tensor, ...], z: Tensor) -> None:
         seen.append((inputs[0].clone(), z.clone()))
 
     with hooked(capture.network, {layer.module: keep}):
-        scores(capture.network, as_fed(capture.network, x))
-    return seen[0]
+        f = scores(capture.network, as_fed(capture.network, x))
+    return *seen[0], f
