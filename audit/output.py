@@ -25,11 +25,12 @@ FILES = {
 
 
 @contextmanager
-def staged(folder: Path, new_audit: bool = True) -> Iterator[Path]:
+def staged(folder: Path, new_audit: bool = True, read: Path | None = None) -> Iterator[Path]:
     """A hidden folder beside `folder` to write into; only if all went well do its files appear in `folder`.
 
     A new folder appears whole, in one rename. In one that exists, each file is replaced in one step; a new audit also
-    removes the pages of an earlier one that it did not write again. Whatever else lies there is left alone.
+    removes the pages of an earlier one that it did not write again, but never a file that was `read` for it. Whatever
+    else lies there is left alone.
     """
     check_writable(folder)
     try:
@@ -47,7 +48,8 @@ def staged(folder: Path, new_audit: bool = True) -> Iterator[Path]:
         for name in sorted(written):
             os.replace(stage / name, folder / name)
         for name in set(FILES.values()) - written if new_audit else ():
-            (folder / name).unlink(missing_ok=True)
+            if read is None or not _same_file(folder / name, read):
+                (folder / name).unlink(missing_ok=True)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
 
@@ -56,11 +58,17 @@ def check_writable(folder: Path) -> None:
     """Refuses an output folder that cannot become one, before any work is done."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: is a file, not a folder; name another folder with -o.")
+    for taken in (folder / name for name in FILES.values() if (folder / name).is_dir()):
+        raise UsageError(f"{taken}: is a folder, where a file of the report belongs; name another folder with -o.")
     nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     try:  # permissions do not tell all: /proc belongs to root, who cannot write there either
         os.rmdir(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=nearest))
     except OSError as error:
         raise UsageError(f"{folder}: cannot be written to ({error.strerror}); name another folder with -o.") from error
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 def _umask() -> int:

@@ -64,3 +64,20 @@ def test_a_place_that_takes_no_files_is_refused_before_any_work(tmp_path: Path) 
         check_writable(Path("/proc/report"))
     check_writable(tmp_path / "out")
     assert names(tmp_path) == []
+
+
+def test_a_file_that_was_read_for_the_report_is_never_removed(tmp_path: Path) -> None:
+    baseline = tmp_path / "report.json"
+    baseline.write_text("baseline")
+    with staged(tmp_path, read=baseline) as stage:
+        (stage / "report.md").write_text("new")
+    assert names(tmp_path) == ["report.json", "report.md"]
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "report.pdf").mkdir()
+    with pytest.raises(UsageError) as caught:
+        check_writable(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}/report.pdf: is a folder, where a file of the report belongs; name another folder with -o."
+    )

@@ -56,7 +56,7 @@ def check(
     """Pass or fail MODEL on DATA, or a report.json, by a policy."""
     import json
 
-    from audit.output import check_writable
+    from audit.output import check_writable, staged
     from audit.policy import judge, policy_in_force
     from audit.policy.words import lines
     from audit.render.github import tell_github
@@ -69,7 +69,9 @@ def check(
     result = _report(target, data, config, quiet, flags)
     verdict = judge(rules, result, earlier, strict=strict)
     if out is not None:
-        _write(result, verdict, out, wanted, _comparison(baseline, target, result))
+        comparison = _comparison(baseline, target, result)
+        with staged(out, new_audit=data is not None, read=baseline) as stage:
+            _write(result, verdict, stage, wanted, comparison)
     print(json.dumps(verdict.to_dict(), indent=2, ensure_ascii=False) if as_json else "\n".join(lines(verdict, quiet)))
     for annotation in tell_github(result, os.environ, verdict):
         print(annotation, file=sys.stderr)
@@ -101,12 +103,10 @@ def _comparison(baseline: Path | None, target: Path, report: Report) -> Comparis
 def _write(
     report: Report, verdict: Verdict, folder: Path, formats: tuple[str, ...], comparison: Comparison | None
 ) -> None:
-    from audit.output import staged
     from audit.render import write_report
 
-    with staged(folder) as stage:
-        written = write_report(report, stage, formats, verdict, comparison=comparison)
-        if not written.files:
-            raise UsageError(written.missing[0])
+    written = write_report(report, folder, formats, verdict, comparison=comparison)
+    if not written.files:
+        raise UsageError(written.missing[0])
     for missing in written.missing:
         print(f"gen-audit: {missing}", file=sys.stderr)

@@ -72,7 +72,7 @@ def report(
     if reference is not None:
         result = replace(result, reference=reference_band(result, past, reference))
     comparison = compared(baseline, str(model), result)
-    with staged(out) as stage:
+    with staged(out, read=baseline) as stage:
         written = write_report(result, stage, wanted, templates=templates, comparison=comparison)
         if not written.files:
             raise UsageError(written.missing[0])

@@ -22,7 +22,7 @@ def save(report: Report, folder: Path, formats: str | Sequence[str], verdict: Ve
     wanted = list(dict.fromkeys(name.strip() for name in names))
     if unknown := [name for name in wanted if name not in FILES]:
         raise UsageError(f"formats: {unknown[0]!r} is no format that exists; choose among {', '.join(FILES)}.")
-    with staged(folder) as stage:
+    with staged(folder, new_audit=False) as stage:
         written = write_report(report, stage, wanted, verdict)
         if not written.files:
             raise UsageError(written.missing[0])

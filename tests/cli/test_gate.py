@@ -60,6 +60,13 @@ def test_a_report_is_judged_without_torch_and_told_as_json(forks: Forks, tmp_pat
         jsonschema.validate(told, schema)
 
 
+def test_a_finished_report_is_left_where_it_lies(forks: Forks, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    report.write_bytes(Path(EXAMPLE).read_bytes())
+    forks.done("check", "report.json", "-o", ".", "-f", "junit", cwd=tmp_path)
+    assert report.read_bytes() == Path(EXAMPLE).read_bytes() and (tmp_path / "report.junit.xml").exists()
+
+
 @pytest.mark.slow
 def test_a_leaked_test_split_fails(release: Path, tmp_path: Path) -> None:
     train, test = (dict(np.load(release / "data" / f"{split}.npz")) for split in ("train", "test"))

@@ -34,3 +34,10 @@ def test_a_report_that_is_drawn_again_keeps_its_times_and_its_page(tmp_path: Pat
     write_report(Report.from_json(text), tmp_path / "again", ["html", "json"])
     for file in ("report.json", "report.html"):
         assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
+
+
+def test_saving_a_second_format_keeps_the_first(tmp_path: Path) -> None:
+    report = Report.from_json(json.dumps(classification()))
+    report.save(tmp_path, "json")
+    assert report.save(tmp_path, "md") == [tmp_path / "report.md"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "report.md"]
