@@ -1,12 +1,14 @@
-"""Is a report reproduced? Compares every number of a report with those of a second audit, by path. No torch.
+"""Is a report reproduced? Compares all that a report says with what a second audit says, by path. No torch.
 
 The same versions on the same machine give the same bits. Elsewhere sums are rounded in another order, so numbers count
-as reproduced within the tolerances below; how many are the same to the last bit is said either way.
+as reproduced within the tolerances below; how many are the same to the last bit is said either way. Single words, such
+as a finding's level or a check's status, must be the same everywhere; sentences quote rounded numbers, so they are
+compared only where the same versions on the same platform wrote both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,15 +17,20 @@ NOISE = 1e-6  # numbers that are rounding errors themselves: absolute, or the to
 NOISE_KEYS = ("residual", "orthonormality", "max_abs_diff")
 NOT_COMPARED = ("created", "command", "timings", "tool", "settings", "reference")
 """The moment, the machine, what was asked for, and past audits that were drawn beside this one."""
+PLACES = ("model.path", "model.notes", "data.path", "data.notes")  # where the files lie, which may be anywhere
+PICTURE = ".png"
+ALWAYS_THERE = ("hygiene", "checks", "warnings", "findings")  # whichever version made the report
+
+Value = float | bool | str | None
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A number that came out differently."""
+    """A number or word that came out differently."""
 
     path: str
-    before: float | bool | None
-    now: float | bool | None
+    before: Value
+    now: Value
     allowed: float = 0.0  # by how much it may differ
 
 
@@ -31,7 +38,7 @@ class Difference:
 class Reproduction:
     """What became of a second audit."""
 
-    compared: int  # numbers, booleans and nulls in the report
+    compared: int  # numbers, booleans, nulls and words in the report
     identical: int  # to the last bit
     largest: Difference | None  # of those let through, the one that comes nearest to its tolerance
     differences: tuple[Difference, ...]  # beyond what is allowed, in the order of the report
@@ -39,7 +46,7 @@ class Reproduction:
 
     @property
     def reproduced(self) -> bool:
-        """Whether every number is there again."""
+        """Whether everything is there again."""
         return not self.differences
 
     def to_dict(self) -> dict[str, Any]:
@@ -48,10 +55,14 @@ class Reproduction:
 
 
 def reproduction(before: Mapping[str, Any], now: Mapping[str, Any]) -> Reproduction:
-    """Compares the JSON of a report with that of a second audit. What only the second has is new, not different."""
-    pairs = [
-        pair for key, value in before.items() if key not in NOT_COMPARED for pair in _pairs(key, value, now.get(key))
-    ]
+    """Compares the JSON of a report with that of a second audit.
+
+    What only the second has is new where another version made it, and else was taken out of the report.
+    """
+    same_tool = before["tool"] == now["tool"]
+    keys = dict.fromkeys((*_keys(before, now, same_tool), *(key for key in ALWAYS_THERE if key in now)))
+    found = (_pairs(key, before.get(key), now.get(key), same_tool) for key in keys if key not in NOT_COMPARED)
+    pairs = [pair for each in found for pair in each]
     other = [pair for pair in pairs if not _same(pair.before, pair.now)]
     beyond = tuple(pair for pair in other if not _close(pair))
     inside = [pair for pair in other if _close(pair)]
@@ -64,24 +75,38 @@ def reproduction(before: Mapping[str, Any], now: Mapping[str, Any]) -> Reproduct
     return Reproduction(len(pairs), len(pairs) - len(other), largest, beyond, changed)
 
 
+def _keys(before: Mapping[str, Any], now: Any, same_tool: bool) -> Iterable[str]:
+    return {**before, **now} if same_tool and isinstance(now, Mapping) else before
+
+
 def _pairs(
-    path: str, before: Any, now: Any, near: Mapping[str, Any] | None = None, scale: float = 0.0
+    path: str, before: Any, now: Any, same_tool: bool, near: Mapping[str, Any] | None = None, scale: float = 0.0
 ) -> Iterator[Difference]:
-    """Every number under a path, beside what is there now. Words are not compared: they follow from the numbers."""
+    """Everything under a path that is compared, beside what is there now."""
+    if path in PLACES:
+        return
     if isinstance(before, Mapping):
-        for key, value in before.items():
+        for key in _keys(before, now, same_tool):
             inner = now.get(key) if isinstance(now, Mapping) else None
-            yield from _pairs(f"{path}.{key}", value, inner, before)
+            yield from _pairs(f"{path}.{key}", before.get(key), inner, same_tool, before)
     elif isinstance(before, list):
         there = now if isinstance(now, list) else []
         largest = max((abs(item) for item in before if _number(item)), default=0.0)
         if len(there) != len(before):
             yield Difference(f"{path} (length)", len(before), len(there))
         for place, item in enumerate(before[: len(there)]):
-            yield from _pairs(f"{path}[{place}]", item, there[place], near, largest)
-    elif not isinstance(before, str):
-        kept = now if now is None or isinstance(now, (bool, int, float)) else None
-        yield Difference(path, before, kept, _allowed(path, before, near or {}, scale))
+            yield from _pairs(f"{path}[{place}]", item, there[place], same_tool, near, largest)
+    elif same_tool or not isinstance(before, str) or _is_word(path, before):
+        yield Difference(path, before, _plain(now), _allowed(path, before, near or {}, scale))
+
+
+def _is_word(path: str, text: str) -> bool:
+    return " " not in text and not path.endswith(PICTURE)
+
+
+def _plain(value: Any) -> Value:
+    """A value as it is; of a whole block that stands where there was none, only that."""
+    return value if value is None or isinstance(value, (bool, int, float, str)) else "a block"
 
 
 def _allowed(path: str, before: Any, near: Mapping[str, Any], scale: float) -> float:
@@ -94,7 +119,7 @@ def _allowed(path: str, before: Any, near: Mapping[str, Any], scale: float) -> f
 
 
 def _same(before: Any, now: Any) -> bool:
-    return before == now and (before is None) == (now is None)
+    return bool(before == now) and isinstance(before, bool) == isinstance(now, bool)
 
 
 def _close(pair: Difference) -> bool:
@@ -103,8 +128,7 @@ def _close(pair: Difference) -> bool:
 
 def _used_up(pair: Difference) -> float:
     """How much of its tolerance a difference takes."""
-    assert pair.before is not None and pair.now is not None
-    return abs(pair.before - pair.now) / pair.allowed
+    return float(abs(pair.before - pair.now)) / pair.allowed  # type: ignore[operator]  # both are numbers
 
 
 def _number(value: Any) -> bool:

@@ -29,11 +29,50 @@ def changed(path: list[Any], value: Any) -> dict[str, Any]:
     return report
 
 
-def test_the_moment_the_machine_and_the_words_are_not_compared() -> None:
-    for path in (["created"], ["command"], ["model", "path"], ["checks", 0, "explanation"]):
+def elsewhere(report: dict[str, Any]) -> dict[str, Any]:
+    """The same report, made with another version of torch."""
+    return {**report, "tool": {**report["tool"], "torch": "9.9"}}
+
+
+def test_the_moment_the_machine_and_the_place_are_not_compared() -> None:
+    for path in (["created"], ["command"], ["model", "path"], ["data", "notes"]):
         assert reproduction(classification(), changed(path, "other")).differences == ()
-    other = reproduction(classification(), changed(["tool", "torch"], "9.9"))
+    other = reproduction(classification(), elsewhere(classification()))
     assert other.reproduced and other.changed == ("torch was 2.13.0+cpu, is 9.9",)
+
+
+def test_a_sentence_may_read_differently_elsewhere_but_not_here() -> None:
+    for path in (["checks", 0, "explanation"], ["findings", 0, "title"]):
+        now = changed(path, "Other words.")
+        assert not reproduction(classification(), now).reproduced
+        assert reproduction(classification(), elsewhere(now)).reproduced
+
+
+@pytest.mark.parametrize("there", [dict, elsewhere])
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["findings", 0, "level"], "good"),
+        (["findings", 0, "id"], "gap"),
+        (["checks", 0, "status"], "failed"),
+        (["checks", 0, "kind"], "assumption"),
+        (["model", "task"], "binary"),
+        (["hygiene"], None),
+        (["hygiene", "leaked"], None),
+        (["findings"], []),
+        (["warnings"], ["The test split is void."]),
+    ],
+)
+def test_a_falsified_report_is_not_reproduced(path: list[Any], value: Any, there: Any) -> None:
+    assert not reproduction(changed(path, value), there(classification())).reproduced
+
+
+@pytest.mark.parametrize("there", [dict, elsewhere])
+@pytest.mark.parametrize("block", ["hygiene", "checks", "findings"])
+def test_a_block_that_was_taken_out_is_missed(block: str, there: Any) -> None:
+    falsified = {key: value for key, value in classification().items() if key != block}
+    (found,) = reproduction(falsified, there(classification())).differences
+    assert (found.path, found.before, found.now) == (block, None, "a block")
 
 
 @given(st.floats(-3, 3))
@@ -75,5 +114,6 @@ def test_a_list_of_another_length_and_a_missing_block_differ() -> None:
     assert len(reproduction(classification(), changed(["hygiene"], None)).differences) > 20
 
 
-def test_what_only_the_second_audit_has_is_new() -> None:
-    assert reproduction(classification(), changed(["gap", "brand_new"], 3.0)).reproduced
+def test_what_only_another_version_has_is_new() -> None:
+    assert reproduction(classification(), elsewhere(changed(["gap", "brand_new"], 3.0))).reproduced
+    assert not reproduction(classification(), changed(["gap", "brand_new"], 3.0)).reproduced

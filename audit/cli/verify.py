@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from audit.reproduction import Difference, Reproduction
 
 SHOWN = 20
+LONGEST = 60
 RUNS_CODE = ("arch", "trust_pickle")  # never taken from a report, which may come from a stranger
 
 
@@ -75,16 +76,22 @@ def _other_files(report: Report, model: Path, data: Path, settings: Settings) ->
 def _lines(found: Reproduction) -> list[str]:
     lines = ["model and data: the files of the report"]
     lines += [f"changed since: {change}" for change in found.changed]
-    lines.append(f"numbers: {found.compared:,} compared, {found.identical:,} the same to the last bit")
+    lines.append(f"numbers and words: {found.compared:,} compared, {found.identical:,} the same to the last bit")
     if found.largest is not None:
         lines.append(f"within tolerance, and nearest to its own: {_told(found.largest)}")
     for one in found.differences[:SHOWN]:
         lines.append(f"differs: {_told(one)}")
     if len(found.differences) > SHOWN:
         lines.append(f"differs: {len(found.differences) - SHOWN:,} more")
-    lines.append("reproduced" if found.reproduced else f"not reproduced: {len(found.differences):,} numbers differ")
+    lines.append("reproduced" if found.reproduced else f"not reproduced: {len(found.differences):,} values differ")
     return lines
 
 
 def _told(one: Difference) -> str:
-    return f"{one.path}, {one.before!r} then, {one.now!r} now (allowed {one.allowed:.1e})"
+    allowed = "" if isinstance(one.before, str) else f" (allowed {one.allowed:.1e})"
+    return f"{one.path}, {_short(one.before)} then, {_short(one.now)} now{allowed}"
+
+
+def _short(value: Any) -> str:
+    """A value as Python writes it; of a sentence, its beginning."""
+    return repr(value if not isinstance(value, str) or len(value) <= LONGEST else f"{value[:LONGEST]}…")
