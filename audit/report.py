@@ -24,6 +24,7 @@ from audit.blocks.hygiene import Hygiene
 from audit.blocks.outcomes import Outcomes
 from audit.blocks.reference import Reference
 from audit.blocks.sensitivity import LayerSensitivity, NetworkSensitivity
+from audit.damage import damage
 from audit.errors import UsageError
 from audit.fields import says
 
@@ -240,16 +241,21 @@ class Report:
     def from_json(cls, text: str, name: str = "report.json") -> Report:
         """A report read back, or a sentence that says what is wrong with it."""
         from pydantic import ValidationError
+        from pydantic_core import from_json
 
         try:
             report: Report = _adapter(cls).validate_json(text)  # type: ignore[arg-type]  # a class can be hashed
-            return report
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "the file"
+            wrong = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
             raise UsageError(
-                f"{name}: is not a {SCHEMA} report ({where}: {first['msg']}); make it anew with `gen-audit report`."
+                f"{name}: is not a {SCHEMA} report ({wrong}); make it anew with `gen-audit report`."
             ) from error
+        if report.schema != SCHEMA:
+            raise UsageError(f"{name}: is a {report.schema} report, not a {SCHEMA} one; read it with what made it.")
+        if broken := damage(report, from_json(text)):
+            raise UsageError(f"{name}: is damaged ({broken}); make it anew with `gen-audit report`.")
+        return report
 
 
 def json_schema() -> dict[str, Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from audit.compare.ground import Named
 from audit.errors import UsageError
-from audit.report import SCHEMA, Report
+from audit.report import Report
+
+ANY_REPORT = re.compile(r"gen-audit/\d+")  # of whichever schema; one that cannot be read must not go unnoticed
 
 
 def read_folder(folder: Path) -> list[Named]:
@@ -29,6 +32,6 @@ def _report(path: Path) -> Report | None:
         raise UsageError(f"{path}: cannot be read ({error}); remove it or mend its permissions.") from error
     except json.JSONDecodeError:
         return None
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+    if not isinstance(document, dict) or not ANY_REPORT.fullmatch(str(document.get("schema"))):
         return None
     return Report.from_json(text, str(path))

@@ -6,12 +6,12 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from audit.damage import LEVELS
 from audit.errors import UsageError
 from audit.policy.rules import Rule, Status
 from audit.policy.words import number
 
 Answer = tuple[str, Status, str]  # path, status, sentence
-LEVELS = ("good", "note", "watch", "concern")
 PARITY = "parity"  # told like a self-check, though the report keeps it with the model
 
 
