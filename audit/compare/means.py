@@ -7,7 +7,16 @@ the wider, on each side, of
     from the 2.5th to the 97.5th percentile of the halves' means. It excludes 0 exactly where the permutation test that
     exchanges the two models' losses on random samples rejects, so with exchangeable models at most 5 % of comparisons
     exclude it, whatever the tails;
-  Student's interval (1908): mean ± t s/√n, which is the wider one where samples are few.
+  Student's interval (1908): mean ± t s/√n, which is the wider one where samples are few;
+  Hall's transformation (1992), which undoes the skewness of the mean: with γ that of the samples, the bounds are
+    mean − s · 3/γ (∛(1 + γ (± t/√n − γ/(6n))) − 1). It is the wider one on the side of the long tail.
+
+No interval can know of failures that are not among the samples. Measured where two models are *not* exchangeable and
+the true mean is 0, share of intervals that exclude it (nominal 5 %), in brackets without Hall's part:
+
+  lognormal differences, σ = 1.5:       12 % at n = 20 (21 %), 8 % at 50 (18 %), 8 % at 200 (14 %), 5 % at 1000 (9 %);
+  1 % of the samples cost 5, the rest   79 % at n = 20 (79 %), 63 % at 50 (63 %), 15 % at 200 (15 %), 1 % at 1000 (7 %).
+    gain 0.05:
 """
 
 from __future__ import annotations
@@ -15,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cache
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,53 +33,67 @@ from audit.fields import Interval
 
 Array = NDArray[np.float64]
 HALVES = 3999  # random halves: 2.5 % of 4000 is a whole number of them
-TAIL = 100
+LEVEL = 0.05  # share of intervals that may miss the truth, unless told otherwise
 AT_ONCE = 1 << 20  # memberships drawn at once
 SEED = 0
 
 
-def mean_intervals(columns: Array) -> list[Interval]:
-    """One interval for each column of [n, k]; None where there is only one sample."""
-    if len(columns) < 2:
-        return [None] * columns.shape[1]
-    halves = halves_bounds(columns)
-    student = student_bounds(columns)
-    low, high = np.minimum(halves[0], student[0]), np.maximum(halves[1], student[1])
-    return list(zip(low.tolist(), high.tolist(), strict=True))
+def mean_interval(values: Array, level: float = LEVEL) -> Interval:
+    """The interval of the mean of [n]; None where there is only one sample."""
+    if len(values) < 2:
+        return None
+    every = [bounds(values, level) for bounds in (halves_bounds, student_bounds, hall_bounds)]
+    return min(low for low, _ in every), max(high for _, high in every)
 
 
-def mean_interval(values: Array) -> Interval:
-    """The interval of one column [n]."""
-    return mean_intervals(values[:, None])[0]
+def halves_bounds(values: Array, level: float = LEVEL) -> tuple[float, float]:
+    """Hartigan's bounds: order statistics of the halves' means, the outermost ones where the level asks for more."""
+    means = np.sort(np.concatenate(list(_means_of_halves(values))))
+    tail = max(1, math.floor(level / 2 * (HALVES + 1) + 1e-9))
+    return float(means[tail - 1]), float(means[-tail])
 
 
-def halves_bounds(columns: Array) -> tuple[Array, Array]:
-    """Hartigan's bounds [k] each: order statistics of the halves' means."""
-    means = np.concatenate(list(_means_of_halves(columns)))
-    means.sort(axis=0)
-    return means[TAIL - 1], means[-TAIL]
-
-
-def _means_of_halves(columns: Array) -> Iterator[Array]:
-    """Means [some halves, k] of the samples in each half."""
-    rng, n = np.random.default_rng(SEED), len(columns)
+def _means_of_halves(values: Array) -> Iterator[Array]:
+    """Means [some halves] of the samples in each half."""
+    rng, n = np.random.default_rng(SEED), len(values)
     rows = max(1, AT_ONCE // n)
     for start in range(0, HALVES, rows):
         members = rng.integers(0, 2, size=(min(rows, HALVES - start), n), dtype=np.uint8).astype(np.float64)
         members[members.sum(1) == 0] = 1.0  # a half without members has no mean; it happens with a handful of samples
-        yield members @ columns / members.sum(1, keepdims=True)
+        yield members @ values / members.sum(1)
 
 
-def student_bounds(columns: Array) -> tuple[Array, Array]:
-    """Student's bounds [k] each."""
-    n = len(columns)
-    half = student_quantile(n - 1) * columns.std(0, ddof=1) / math.sqrt(n)
-    return columns.mean(0) - half, columns.mean(0) + half
+def student_bounds(values: Array, level: float = LEVEL) -> tuple[float, float]:
+    """Student's bounds."""
+    mean, n = float(values.mean()), len(values)
+    half = student_quantile(n - 1, level / 2) * float(values.std(ddof=1)) / math.sqrt(n)
+    return mean - half, mean + half
+
+
+def hall_bounds(values: Array, level: float = LEVEL) -> tuple[float, float]:
+    """Hall's bounds; Student's where the samples are all alike."""
+    mean, spread, n = float(values.mean()), float(values.std(ddof=1)), len(values)
+    if spread == 0:
+        return mean, mean
+    skew = float((((values - mean) / spread) ** 3).mean())
+    t = student_quantile(n - 1, level / 2) / math.sqrt(n)
+    return mean - spread * _unskewed(t, skew, n), mean - spread * _unskewed(-t, skew, n)
+
+
+def _unskewed(t: float, skew: float, n: int) -> float:
+    """Hall's transformation turned round; its series where the skewness is too small for the cube root."""
+    y = t - skew / (6 * n)
+    return y - skew * y * y / 3 if abs(skew) < 1e-4 else 3 / skew * (float(np.cbrt(1 + skew * y)) - 1)
+
+
+def normal_quantile(tail: float) -> float:
+    """The value that a standard normal exceeds with probability `tail`."""
+    return -NormalDist().inv_cdf(tail)
 
 
 @cache
-def student_quantile(freedom: float) -> float:
-    """The 97.5th percentile of Student's t with ν ≥ 1 degrees of freedom.
+def student_quantile(freedom: float, tail: float = LEVEL / 2) -> float:
+    """The value that Student's t with ν ≥ 1 degrees of freedom exceeds with probability `tail`.
 
     With t = √ν / tan ψ the density is sin^{ν−1} ψ on (0, π), summed up here on points that crowd at 0; for large ν the
     expansion around the normal percentile z (Abramowitz & Stegun 26.7.5).
@@ -78,12 +102,12 @@ def student_quantile(freedom: float) -> float:
     (12.706, 2.2281, 1.96)
     """
     if freedom > 100:
-        z = 1.959963984540054
+        z = normal_quantile(tail)
         return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
     angles = math.pi / 2 * np.linspace(0, 1, 20_001) ** 3
     density = np.sin(angles) ** (freedom - 1)
     mass = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(angles))])
-    return float(math.sqrt(freedom) / np.tan(np.interp(0.05, mass / mass[-1], angles)))
+    return float(math.sqrt(freedom) / np.tan(np.interp(2 * tail, mass / mass[-1], angles)))
 
 
 def difference_interval(first: float, second: float, of_first: Interval, of_second: Interval) -> Interval:

@@ -19,15 +19,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-Z95 = 1.959963984540054
-LEVEL = 0.05
+from audit.compare.means import LEVEL, normal_quantile
+
+Flags = NDArray[np.float64]
 
 
-def share_interval(old_wrong: NDArray[np.float64], new_wrong: NDArray[np.float64]) -> tuple[float, float]:
-    """95 % interval of new minus old; both [n], 0 or 1."""
+def share_interval(old_wrong: Flags, new_wrong: Flags, level: float = LEVEL) -> tuple[float, float]:
+    """Interval of new minus old that misses at most a share `level` of the time; both [n], 0 or 1."""
     n = len(old_wrong)
     b, c = int((new_wrong > old_wrong).sum()), int((old_wrong > new_wrong).sum())
-    score, exact = score_bounds(b, c, n), exact_bounds(b, c, n)
+    score, exact = score_bounds(b, c, n, level), exact_bounds(b, c, n, level)
     return min(score[0], exact[0]), max(score[1], exact[1])
 
 
@@ -40,13 +41,14 @@ def mcnemar(b: int, c: int) -> float:
     return min(1.0, 2 * _upper_tail(max(b, c), b + c, 0.5))
 
 
-def score_bounds(b: int, c: int, n: int) -> tuple[float, float]:
+def score_bounds(b: int, c: int, n: int, level: float = LEVEL) -> tuple[float, float]:
     """Tango's interval; its lower bound is minus the upper one of the two models exchanged."""
-    return -_score_upper(c, b, n), _score_upper(b, c, n)
+    z = normal_quantile(level / 2)
+    return -_score_upper(c, b, n, z), _score_upper(b, c, n, z)
 
 
-def _score_upper(b: int, c: int, n: int) -> float:
-    return _crossing(lambda delta: n * delta - (b - c) > Z95 * _spread(b, c, n, delta), (b - c) / n, 1.0)
+def _score_upper(b: int, c: int, n: int, z: float) -> float:
+    return _crossing(lambda delta: n * delta - (b - c) > z * _spread(b, c, n, delta), (b - c) / n, 1.0)
 
 
 def _spread(b: int, c: int, n: int, delta: float) -> float:
@@ -56,11 +58,11 @@ def _spread(b: int, c: int, n: int, delta: float) -> float:
     return math.sqrt(max(0.0, n * (2 * q + delta * (1 - delta))))
 
 
-def exact_bounds(b: int, c: int, n: int) -> tuple[float, float]:
+def exact_bounds(b: int, c: int, n: int, level: float = LEVEL) -> tuple[float, float]:
     """Clopper and Pearson's interval of θ, as bounds on Δ = (2θ − 1)(b + c)/n."""
     m = b + c
-    low = 0.0 if b == 0 else _crossing(lambda theta: _upper_tail(b, m, theta) < LEVEL / 2, 1.0, 0.0)
-    high = 1.0 if c == 0 else _crossing(lambda theta: _upper_tail(c, m, 1 - theta) < LEVEL / 2, 0.0, 1.0)
+    low = 0.0 if b == 0 else _crossing(lambda theta: _upper_tail(b, m, theta) < level / 2, 1.0, 0.0)
+    high = 1.0 if c == 0 else _crossing(lambda theta: _upper_tail(c, m, 1 - theta) < level / 2, 0.0, 1.0)
     return (2 * low - 1) * m / n, (2 * high - 1) * m / n
 
 
