@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from audit import __version__
 from audit.compare.catalogue import OBSERVED, PRIMARY, skipped, verdict
-from audit.compare.differences import Difference, gap_differences
+from audit.compare.differences import gap_differences
 from audit.compare.ground import Named, check_comparable, ground_notes, short_names, why_void
 from audit.compare.inside import AtOneLoss, inside_numbers
 from audit.compare.pairs import pair
@@ -70,22 +70,12 @@ def observed_numbers(old: Report, new: Report) -> list[Number]:
                 difference=part.difference,
                 ci95=part.ci95,
                 samples=part.samples,
+                in_use=part.in_use,
                 paired=part.paired,
-                verdict=verdict(entry, part.difference, part.ci95, _identical(part, old, new)),
+                verdict=verdict(entry, part.difference, part.ci95, part.identical),
             )
         )
     return numbers
-
-
-def _identical(part: Difference, old: Report, new: Report) -> bool:
-    """Whether both models do the very same on every sample."""
-    splits = ("test", "train") if part.key.endswith("_gap") else (part.key[4:].partition("_")[0],)
-    kind = "error" if "error" in part.key else "loss"
-    both = [pair(old, new, split) for split in splits]
-    values = [(pairs.old.values(kind), pairs.new.values(kind)) for pairs in both if pairs is not None]
-    return len(values) == len(splits) and all(
-        before is not None and after is not None and bool((before == after).all()) for before, after in values
-    )
 
 
 def disagreements(old: Report, new: Report) -> tuple[int, int] | None:

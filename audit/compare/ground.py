@@ -29,7 +29,13 @@ def check_comparable(first: Named, others: Sequence[Named]) -> None:
                     f"{first.name} and {other.name}: cannot be compared, their {field} is {mine} and {theirs}; compare "
                     "models that do the same."
                 )
-        if not shares_split(first.report, other.report, "test"):
+        pairs = pair(first.report, other.report, "test")
+        if pairs is not None and not pairs.enough:
+            raise UsageError(
+                f"{first.name} and {other.name}: share {len(pairs):,} of {pairs.in_use:,} test samples, fewer than "
+                "half; audit both with the same --test-samples and --seed."
+            )
+        if pairs is None and not same_samples(first.report, other.report, "test"):
             raise UsageError(
                 f"{first.name} and {other.name}: were judged on different test samples, so no difference between them "
                 "would mean anything; audit both on one data folder."
@@ -37,9 +43,9 @@ def check_comparable(first: Named, others: Sequence[Named]) -> None:
 
 
 def shares_split(old: Report, new: Report, split: str) -> bool:
-    """Whether the two have samples of a split in common that they can be compared on."""
+    """Whether the two have enough samples of a split in common to be compared on."""
     pairs = pair(old, new, split)
-    return len(pairs) > 1 if pairs is not None else same_samples(old, new, split)
+    return pairs.enough if pairs is not None else same_samples(old, new, split)
 
 
 def why_void(sides: Sequence[Named]) -> str | None:
@@ -59,9 +65,9 @@ def ground_notes(old: Report, new: Report) -> list[str]:
             "compared; train loss, gaps and what was measured inside the network are not."
         )
     for split in ("test", "train"):
-        pairs, used = pair(old, new, split), max(getattr(side.data, split).samples for side in (old, new))
-        if pairs is not None and len(pairs) < used:
-            notes.append(f"{len(pairs):,} {split} samples are in both reports, of up to {used:,} in use.")
+        pairs = pair(old, new, split)
+        if pairs is not None and not pairs.whole:
+            notes.append(f"{len(pairs):,} {split} samples are in both reports, of up to {pairs.in_use:,} in use.")
         if pairs is None and same_samples(old, new, split):
             notes.append(
                 f"A report holds no outcomes of single {split} samples, so the intervals cannot pair them and are "

@@ -12,6 +12,7 @@ from audit.report import Report
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
+ENOUGH = 0.5  # two reports are compared where at least this share of their samples of a split is common
 READ_AS = ("label", "classes", "task", "layout")  # settings that change what a file's samples and labels are
 
 
@@ -33,9 +34,25 @@ class Pairs:
 
     old: Answers
     new: Answers
+    in_use: int  # samples of the report that used more of them
 
     def __len__(self) -> int:
         return len(self.old.loss)
+
+    @property
+    def whole(self) -> bool:
+        """Whether both reports rest on these samples and no others."""
+        return len(self) == self.in_use
+
+    @property
+    def enough(self) -> bool:
+        """Whether they can speak for both reports; a handful of common samples is another, smaller test set."""
+        return len(self) > 1 and len(self) >= ENOUGH * self.in_use
+
+    def identical(self, kind: str) -> bool:
+        """Whether both models do the very same on every sample of the split."""
+        old, new = self.old.values(kind), self.new.values(kind)
+        return self.whole and old is not None and new is not None and bool((old == new).all())
 
 
 def same_folder(old: Report, new: Report) -> bool:
@@ -68,7 +85,8 @@ def pair(old: Report, new: Report, split: str) -> Pairs | None:
     rows = _common_rows(mine, theirs, same_folder(old, new))
     if rows is None or not len(rows[0]):
         return None
-    return Pairs(_answers(mine, rows[0]), _answers(theirs, rows[1]))
+    in_use = max(len(mine.loss), len(theirs.loss))
+    return Pairs(_answers(mine, rows[0]), _answers(theirs, rows[1]), in_use)
 
 
 def _answers(side: SplitOutcomes, rows: Rows) -> Answers:

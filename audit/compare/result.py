@@ -44,6 +44,7 @@ class Number:
     difference: float | None = says("new minus old")
     ci95: Interval = says("95 % interval of the difference")
     samples: int | None = says("samples behind it", default=None)
+    in_use: int | None = says("samples of the report that used more of them, where only some are common", default=None)
     paired: bool = says("whether the interval pairs both models on each sample", default=False)
     verdict: str = says(
         "better or worse (test error and test loss only), lower, higher, the same, cannot tell, no interval, …"

@@ -15,9 +15,11 @@ def headline(primary: Number, loss: Number, void: str | None, alone: tuple[int, 
     """The verdict about two models; `loss` is the number of the test loss."""
     if void is not None:
         return [f"No verdict: the test split is void. {void}", f"For the record: {_measured(primary)}."]
+    partly = primary.in_use is not None and primary.in_use != primary.samples
+    ground = "the samples that both reports have" if partly else "this test set"
     first = {
-        WORSE: "The new model is worse than the old one on this test set",
-        BETTER: "The new model is better than the old one on this test set",
+        WORSE: f"The new model is worse than the old one on {ground}",
+        BETTER: f"The new model is better than the old one on {ground}",
         SAME: f"Both models have the same {NAMES[primary.key]} on every sample of this test set",
     }.get(primary.verdict, "These test samples cannot tell which of the two models is better")
     sentences = [f"{first}: {_measured(primary)}{_reading(primary)}."]
@@ -33,7 +35,7 @@ def headline(primary: Number, loss: Number, void: str | None, alone: tuple[int, 
 
 def _measured(primary: Number) -> str:
     """Both values and their difference."""
-    on = f"on the same {number(primary.samples)} samples" if primary.samples else "on the same samples"
+    on = f"on {whose_samples(primary)}"
     if primary.kind == "percent":
         return (
             f"{on} the old one answers wrongly on {percent(primary.old)}, the new one on {percent(primary.new)}, a "
@@ -43,6 +45,15 @@ def _measured(primary: Number) -> str:
         f"{on} the mean loss of the old one is {number(primary.old)}, of the new one {number(primary.new)}, a "
         f"difference of {difference(primary)}{within(primary)}"
     )
+
+
+def whose_samples(told: Number) -> str:
+    """Which samples a number of both sides rests on."""
+    if told.samples is None:
+        return "the same samples"
+    if told.in_use is None or told.in_use == told.samples:
+        return f"the same {number(told.samples)} samples"
+    return f"the {number(told.samples)} of {number(told.in_use)} samples that both reports have"
 
 
 def _reading(primary: Number) -> str:

@@ -17,7 +17,8 @@ class Change:
 
     against: str = says("the earlier report")
     difference: float
-    ci95: Interval
+    ci95: Interval = says("interval of the difference: 95 %, beside the best wider, at the confidence `level`")
+    level: float = says("confidence of the interval", default=0.95)
     verdict: str = says("better, worse, the same, cannot tell, no interval")
 
 

@@ -9,8 +9,9 @@ from typing import Any
 from audit import __version__
 from audit.compare.catalogue import INSIDE, OBSERVED, PRIMARY, Entry, verdict
 from audit.compare.compare import now
-from audit.compare.differences import gap_differences
-from audit.compare.ground import Named, architecture, shares_split, why_void
+from audit.compare.differences import Asked, split_difference
+from audit.compare.ground import Named, architecture, why_void
+from audit.compare.means import LEVEL
 from audit.compare.pairs import same_samples
 from audit.compare.result import WORSE
 from audit.history.result import SCHEMA, Change, History, Line, Step, Trend
@@ -45,7 +46,7 @@ def lines_of(reports: Sequence[Named]) -> list[list[Named]]:
 
 def _belongs(first: Named, other: Named) -> bool:
     same = first.report.model.task == other.report.model.task and first.report.model.loss == other.report.model.loss
-    return same and shares_split(first.report, other.report, "test")
+    return same and same_samples(first.report, other.report, "test")
 
 
 def trace_line(members: Sequence[Named], folder: str = "") -> Line:
@@ -55,11 +56,12 @@ def trace_line(members: Sequence[Named], folder: str = "") -> Line:
     steps: list[Step] = []
     before: Named | None = None
     best: Named | None = None
+    earlier = 0
     for member in members:
-        step = _step(member, before, best, entry)
+        step = _step(member, before, best, earlier, entry)
         steps.append(step)
         if step.void is None:
-            before = member
+            before, earlier = member, earlier + 1
             best = member if best is None or _value(member, entry) < _value(best, entry) else best
     first = next((step.report for step in steps if step.regression), None)
     data = members[-1].report.data
@@ -74,11 +76,12 @@ def trace_line(members: Sequence[Named], folder: str = "") -> Line:
     )
 
 
-def _step(member: Named, before: Named | None, best: Named | None, entry: Entry) -> Step:
+def _step(member: Named, before: Named | None, best: Named | None, earlier: int, entry: Entry) -> Step:
+    """The best of several earlier audits is partly the luckiest: its interval is as sure as one beside each of them."""
     void = why_void([member])
     previous = _change(before, member, entry) if before is not None and void is None else None
     other = best is not None and best is not before and void is None
-    record = _change(best, member, entry) if best is not None and other else None
+    record = _change(best, member, entry, LEVEL / earlier) if best is not None and other else None
     return Step(
         report=member.name,
         model=member.report.model.path,
@@ -91,13 +94,13 @@ def _step(member: Named, before: Named | None, best: Named | None, entry: Entry)
     )
 
 
-def _change(old: Named, new: Named, entry: Entry) -> Change | None:
-    part = gap_differences(old.report, new.report)[entry.key.removeprefix("gap.")]
+def _change(old: Named, new: Named, entry: Entry, level: float = LEVEL) -> Change | None:
+    split, _, kind = entry.key.removeprefix("gap.").partition("_")
+    part = split_difference(old.report, new.report, split, kind, Asked(level=level))
     if part.difference is None:
         return None
-    same = part.difference == 0 and old.report.model.sha256 == new.report.model.sha256
-    told = verdict(entry, part.difference, part.ci95, identical=same)
-    return Change(against=old.name, difference=part.difference, ci95=part.ci95, verdict=told)
+    told = verdict(entry, part.difference, part.ci95, part.identical)
+    return Change(against=old.name, difference=part.difference, ci95=part.ci95, verdict=told, level=1 - level)
 
 
 def _value(member: Named, entry: Entry) -> float:

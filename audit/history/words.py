@@ -11,9 +11,11 @@ from audit.history.result import Change, Step
 from audit.numbers import interval, points
 
 NOTES = (
-    "Audits stand in the order in which they were made. Each is compared, on the samples that both have, with the one "
-    "before it and with the best before it; a regression is called where the 95 % interval of the difference excludes "
-    "zero. With many audits some are called by chance: at most one comparison in twenty where nothing changed.",
+    "Audits stand in the order in which they were made. Each is compared with the one before it and with the best "
+    "before it; a regression is called where the interval of the difference lies above zero. It is a 95 % interval "
+    "beside the one before; beside the best it is wider, since the best of k earlier audits is partly the luckiest: a "
+    "(100 − 5/k) % interval. Where nothing changes, an audit is called a regression at most one time in twenty, so a "
+    "long line may well hold a false call: confirm a regression on new samples.",
     "Audits whose test split is void are drawn, but nothing is compared with them.",
     "Train numbers and gaps are drawn for those audits only that have the train samples of the latest one. Numbers "
     "from inside the network follow the train loss: they are drawn for those among them that have the layers of the "
@@ -53,9 +55,10 @@ def inside(folder: str, report: str) -> str:
     return report.removeprefix(folder).lstrip("/\\") or report
 
 
-def shown_change(change: Change, kind: str, brackets: str = " (95 % interval {})") -> str:
+def shown_change(change: Change, kind: str, brackets: str = " ({level} interval {bounds})") -> str:
     """The difference with its interval."""
     bounds, difference = "", points(change.difference) if kind == "percent" else with_sign(change.difference)
     if change.ci95 is not None:
         bounds = interval(change.ci95, "points") if kind == "percent" else " to ".join(map(with_sign, change.ci95))
-    return difference + (brackets.format(bounds) if bounds else "")
+    level = f"{100 * change.level:.4g} %"
+    return difference + (brackets.format(bounds=bounds, level=level) if bounds else "")

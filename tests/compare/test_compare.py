@@ -81,6 +81,28 @@ def test_only_common_samples_count_and_the_page_says_so():
     number = of(found, "gap.test_loss")
     assert (number.samples, number.old, number.new) == (5, 7.0, 8.0)
     assert "5 test samples are in both reports, of up to 10 in use." in found.notes
+    assert "on the 5 of 10 samples that both reports have" in found.headline[0]
+    assert "this test set" not in found.headline[0]
+
+
+def test_the_same_on_some_samples_is_not_the_same():
+    values = answers(10, 0.5, 0)
+    old = made("old", test=split(values, values, "x", range(10)))
+    new = made("new", test=split(values[5:], values[5:], "y", range(5, 10)))
+    assert compare_reports(old, new, "").verdict == "cannot tell"
+
+
+def test_a_handful_of_common_samples_is_refused():
+    old = made("old.json", test=split(np.ones(300), np.zeros(300), "x", range(300)))
+    new = made("new.json", test=split(np.ones(300), np.zeros(300), "y", range(215, 515)))
+    with pytest.raises(UsageError) as refusal:
+        compare_reports(old, new, "")
+    assert str(refusal.value) == (
+        "old.json and new.json: share 85 of 300 test samples, fewer than half; audit both with the same "
+        "--test-samples and --seed."
+    )
+    skipped = gap_differences(old.report, new.report)["test_error"].skipped
+    assert skipped == "the two reports share 85 of 300 test samples, fewer than half"
 
 
 def test_a_leaked_test_split_voids_the_verdict_and_is_said_first():

@@ -130,3 +130,28 @@ def test_the_band_of_what_follows_the_train_loss_needs_that_loss():
 def test_no_band_says_why():
     band = reference_band(audit(1, 0.1).report, [], Path("runs"))
     assert band.numbers == [] and "no report in the folder is of another model" in band.skipped
+
+
+def lucky(day: int, rng: np.random.Generator) -> Named:
+    """An audit of a model that is wrong on one in ten samples, whichever they are: nothing changes but chance."""
+    wrong = (rng.random(N) < 0.1).astype(float)
+    return made(f"runs/{day}.json", test=split(wrong + 0.1, wrong), created=f"2026-01-{day:02}T00:00:00Z")
+
+
+def test_where_nothing_changes_at_most_one_audit_in_twenty_is_called():
+    """Ten audits in a row, twenty times; the best before, taken as if it had been chosen blindly, called 9 %."""
+    rng = np.random.default_rng(5)
+    lines = [history(*(lucky(day, rng) for day in range(1, 11))).lines[0] for _ in range(20)]
+    called = [step.regression for line in lines for step in line.steps[1:]]
+    assert np.mean(called) <= 0.05
+    late = [step.best for line in lines for step in line.steps[5:] if step.best is not None]
+    assert late and all(change.level > 0.95 for change in late)
+    assert np.mean([change.verdict == "worse" for change in late]) <= 0.025
+
+
+def test_some_common_samples_do_not_make_one_line():
+    """A line is drawn and trended on one test set; a draw of other samples from the same folder is another."""
+    losses = np.ones(10)
+    one = made("runs/1.json", test=split(losses, losses, "x", range(10)))
+    two = made("runs/2.json", test=split(losses, losses, "y", range(4, 14)))
+    assert [len(line.steps) for line in history(one, two).lines] == [1, 1]
