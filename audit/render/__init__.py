@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from audit.output import FILES
 from audit.render.cyclonedx import render_cyclonedx
@@ -46,10 +46,9 @@ def write_report(
     """Write the file of each format into `folder`: see `audit.output.FILES`.
 
     Templates in the folder `templates` take the place of ours; `comparison` with a baseline becomes a section of the
-    page. A PDF needs libraries that pip cannot install; without
-    them the other files are still written.
+    page. A PDF needs libraries that pip cannot install; without them the other files are still written.
     """
-    values = json.loads(Report.from_json(report.to_json()).to_json())  # what `gen-audit render` sees: the same page
+    values = _as_read(report)
     begin = time.perf_counter()
     baseline = None if comparison is None else asdict(comparison)
     page = partial(render_html, values, templates=templates, comparison=baseline)
@@ -74,6 +73,13 @@ def write_report(
         except PdfUnavailable as reason:
             missing.append(str(reason))
     return Written(tuple(FILES[kind] for kind in formats if FILES[kind] in files), tuple(missing))
+
+
+def _as_read(report: Report) -> dict[str, Any]:
+    """The values that `gen-audit render` sees later, so that it draws the same page."""
+    read = Report.from_json(json.dumps(report.to_dict(), allow_nan=False))
+    values: dict[str, Any] = json.loads(json.dumps(read.to_dict()))
+    return values
 
 
 def _timed(report: Report, seconds: float) -> Report:
