@@ -74,7 +74,7 @@ def tint(strength: float) -> str:
     """A blue as strong as a number between 0 and 1, never quite white.
 
     >>> tint(1.0), tint(0.0)
-    ('#0072b2', '#d9eaf4')
+    ('#0072b2', '#d9eaf3')
     """
     return "#" + "".join(f"{round(255 + (end - 255) * (0.15 + 0.85 * strength)):02x}" for end in (0x00, 0x72, 0xB2))
 
