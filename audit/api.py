@@ -29,7 +29,7 @@ from audit.errors import UsageError
 from audit.model import load_model
 from audit.model.given import estimator_file, given_network, is_estimator, load_estimator
 from audit.pipeline import audit_of
-from audit.policy.given import PolicyFailed
+from audit.policy.given import PolicyFailed, as_baseline, as_policy
 from audit.progress import progress_for
 from audit.settings import Settings, from_report
 
@@ -72,14 +72,17 @@ def audit_model(
     raises `PolicyFailed`, which carries the report and the verdict; `baseline` is an earlier report to compare with.
     """
     chosen = from_report(settings, "audit_model")
+    rules, earlier = None if policy is None else as_policy(policy), as_baseline(baseline)
+    if rules is None and earlier is not None:
+        raise UsageError("baseline: only a policy compares with it; give a policy, or call report.check(baseline=…).")
     shown = ", ".join([_name(model), "…", *(f"{name}={value!r}" for name, value in settings.items())])
     watching = progress_for(quiet=not progress)
     with undisturbed(), ExitStack() as stack:
         stack.callback(watching.close)
         load, read = _loader(model, stack), _reader(train, test)
         report = audit_of(load, read, chosen, f"audit_model({shown})", watching)
-    if policy is not None:
-        verdict = report.check(policy, baseline)
+    if rules is not None:
+        verdict = report.check(rules, earlier)
         if not verdict.passed:
             raise PolicyFailed(report, verdict)
     return report

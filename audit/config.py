@@ -29,12 +29,16 @@ def config_files(config: Path | None = None, data: Path | None = None) -> tuple[
 def read_document(path: Path) -> dict[str, Any]:
     """What a gen-audit.toml says, or `[tool.gen-audit]` of a pyproject.toml."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be opened ({error.strerror}); name a settings file that exists.") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:  # no UTF-8, no TOML, or a number of thousands of digits
         raise UsageError(f"{path}: cannot be read as TOML ({error}); correct or remove it.") from error
-    inner = document.get("tool", {}).get("gen-audit", {}) if path.name == PROJECT_NAME else document
-    if not isinstance(inner, dict):
-        raise UsageError(f"{path}: tool.gen-audit is {inner!r}, not a table; write [tool.gen-audit].")
-    return inner
+    if path.name != PROJECT_NAME:
+        return document
+    inner: Any = document
+    for key, place in (("tool", "tool"), ("gen-audit", "tool.gen-audit")):
+        inner = inner.get(key, {})
+        if not isinstance(inner, dict):
+            raise UsageError(f"{path}: {place} is {inner!r}, not a table; write [tool.gen-audit].")
+    return dict(inner)

@@ -219,9 +219,9 @@ class Report:
     def check(self, policy: PolicyLike = None, baseline: Report | None = None, *, strict: bool = False) -> Verdict:
         """The verdict of a policy (a `Policy`, a file, rules in a dictionary, or the default) on this report."""
         from audit.policy import judge
-        from audit.policy.given import as_policy
+        from audit.policy.given import as_baseline, as_policy
 
-        return judge(as_policy(policy), self, baseline, strict=strict)
+        return judge(as_policy(policy), self, as_baseline(baseline), strict=strict)
 
     def save(
         self, folder: str | Path, formats: str | Sequence[str] = "html,json", verdict: Verdict | None = None

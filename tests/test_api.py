@@ -40,6 +40,7 @@ from audit.render.notebook import render_notebook
 from audit.settings import Settings
 
 ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "tests" / "render" / "example_report.json"
 OF_THE_FILE = ("created", "timings", "command", "settings", "data", "model", "tool")
 
 
@@ -338,6 +339,21 @@ def test_errors_are_sentences(changes: dict[str, Any], kind: type[AuditError], s
     train, test = pairs("relu")
     with pytest.raises(kind, match=sentence):
         audit_model(**{"model": trained("relu"), "train": train, "test": test, **changes})
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"policy": {"finding.nosuch": {}}}, "policy: [policy.finding.nosuch]: there is no finding 'nosuch'; "),
+        ({"policy": 3}, "policy: 3 is none; give a Policy, a file, or rules in a dictionary."),
+        ({"policy": {"gap.test_error": {"max": 1}}, "baseline": "report.json"}, "baseline: 'report.json' is no Report"),
+        ({"baseline": Report.from_json(EXAMPLE.read_text(encoding="utf-8"))}, "baseline: only a policy compares"),
+    ],
+)
+def test_a_gate_that_cannot_be_is_refused_before_the_model_is_looked_at(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        audit_model("no such model", "no such data", **given)
+    assert str(caught.value).startswith(sentence)
 
 
 def test_a_failed_policy_raises_with_report_and_verdict() -> None:

@@ -56,6 +56,12 @@ def test_the_policy_is_no_setting_and_other_tables_of_the_project_are_none_of_ou
         UsageError, match=r"^pyproject.toml: tool.gen-audit is 3, not a table; write \[tool.gen-audit\]\.$"
     ):
         read_config(Path("pyproject.toml"))
+    Path("pyproject.toml").write_text("tool = 3\n")
+    with pytest.raises(UsageError, match=r"^pyproject.toml: tool is 3, not a table; write \[tool.gen-audit\]\.$"):
+        read_config(Path("pyproject.toml"))
+    Path("gen-audit.toml").write_text(f"seed = {'9' * 5000}\n")
+    with pytest.raises(UsageError, match=r"^gen-audit.toml: cannot be read as TOML"):
+        read_document(Path("gen-audit.toml"))
 
 
 def test_settings_come_back_from_a_report() -> None:

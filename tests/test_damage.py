@@ -116,5 +116,5 @@ def test_positions_are_read_exactly_where_each_is_another_one_in_order(positions
 
 def test_a_history_does_not_pass_over_a_report_that_it_cannot_read(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(json.dumps(classification() | {"schema": "gen-audit/99"}))
-    with pytest.raises(UsageError, match="r.json: is a gen-audit/99 report, not a gen-audit/1 one"):
+    with pytest.raises(UsageError, match=r"r\.json: is a gen-audit/99 report, not a gen-audit/1 one"):
         read_folder(tmp_path)

@@ -7,6 +7,14 @@ from dataclasses import dataclass
 
 from audit.fields import says
 
+CHECK_IDS = (
+    *("duality-exact", "decomposition-closes", "basis-orthonormal", "bounds-hold"),
+    *("rescaling-layers", "rescaling-neurons", "hessian-probe", "determinism", "single-precision"),
+    *("piecewise-linear", "interpolation", "gradient-small", "gram-full-rank"),
+)
+"""Every check and assumption that an audit can make."""
+PARITY = "parity"  # told like a self-check, though the report keeps it with the model
+
 
 @dataclass(frozen=True, kw_only=True)
 class Check:

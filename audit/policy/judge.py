@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from audit.errors import UsageError
 from audit.policy.baseline import Baseline
 from audit.policy.limits import status_of
 from audit.policy.lookup import Found, find
@@ -67,7 +66,7 @@ def _judge_number(rule: Rule, found: Found, held: Held) -> Judged:
         status: Status = "passed" if found.value == rule.limit else "failed"
         return Judged(status, about_word(status, found, rule.limit), found.value)
     if isinstance(found.value, (bool, str)) or rule.limit is None:
-        raise UsageError(f"[policy.{rule.path}] {rule.bound}: {found.value!r} is no number; use `is`.")
+        return Judged("not measurable", f"{found.value!r} is no number", found.value)
     if rule.bound == "max_regression":
         return _judge_regression(rule, found, held)
     status = status_of(found.value, found.interval, rule.bound, float(rule.limit))

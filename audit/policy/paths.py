@@ -15,23 +15,38 @@ from typing import Any
 
 from audit.errors import UsageError
 
+KINDS = {"number": "number", "integer": "number", "string": "word", "boolean": "boolean"}
+
 
 def check_path(path: str, where: str) -> None:
     """Refuses a path that no report can have, naming the nearest one that exists."""
-    if not _any_known_path().fullmatch(path):
+    if not kinds_of(path):
         raise UsageError(f"{where}: no report has a number {path!r}; the nearest one is {_nearest(path)!r}.")
+
+
+def kinds_of(path: str) -> set[str]:
+    """What may stand at a path: number, word, boolean, or any; nothing where no report has it."""
+    return {kind for pattern, kind in _patterns() if pattern.fullmatch(path)}
 
 
 @cache
 def known_paths() -> tuple[str, ...]:
     """Every path that the schema allows, with `*` for each member of a list or map."""
+    return tuple(dict.fromkeys(path for path, _ in _known_leaves()))
+
+
+@cache
+def _known_leaves() -> tuple[tuple[str, str], ...]:
     from audit.report import json_schema
 
     schema = json_schema()
     return tuple(dict.fromkeys(_leaves(schema, schema["$defs"], ())))
 
 
-def _leaves(node: Mapping[str, Any], definitions: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+def _leaves(
+    node: Mapping[str, Any], definitions: Mapping[str, Any], path: tuple[str, ...]
+) -> Iterator[tuple[str, str]]:
+    """Each path and what the schema says stands there."""
     if "$ref" in node:
         node = definitions[node["$ref"].rpartition("/")[2]]
     for option in node.get("anyOf", ()):
@@ -40,7 +55,7 @@ def _leaves(node: Mapping[str, Any], definitions: Mapping[str, Any], path: tuple
     for name, child in children.items():
         yield from _leaves(child, definitions, (*path, name))
     if not children and "anyOf" not in node and node.get("type") not in ("null", "array"):  # an interval is an array
-        yield ".".join(path)
+        yield ".".join(path), KINDS.get(node.get("type", "any"), "any")
 
 
 def _children(node: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -52,8 +67,12 @@ def _children(node: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 @cache
-def _any_known_path() -> re.Pattern[str]:
-    return re.compile("|".join(re.escape(known).replace(r"\*", ".+") for known in known_paths()))
+def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
+    """One pattern for each kind, in which any name may take the place of a `*`."""
+    by_kind: dict[str, list[str]] = {}
+    for path, kind in _known_leaves():
+        by_kind.setdefault(kind, []).append(re.escape(path).replace(r"\*", ".+"))
+    return tuple((re.compile("|".join(paths)), kind) for kind, paths in by_kind.items())
 
 
 def _nearest(path: str) -> str:

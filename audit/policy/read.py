@@ -12,14 +12,15 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 from audit.config import POLICY, read_document
 from audit.errors import UsageError
-from audit.policy.paths import check_path
 from audit.policy.rules import Bound, Consequence, Level, Policy, Rule
+from audit.policy.sound import check_rule
 
 LIMITS: tuple[Bound, ...] = ("max", "min", "max_regression", "is")
 CHOICES = {
@@ -64,11 +65,15 @@ def policy_table(path: Path) -> Mapping[str, Any] | None:
 
 def parse_policy(table: Mapping[str, Any], where: str) -> Policy:
     """Rules from the nested tables of TOML."""
-    rules = tuple(
-        rule for path, keys in _tables(table, (), where) for rule in _rules(path, keys, f"{where}: [policy.{path}]")
-    )
-    if not rules:
+    tables = list(_tables(table, (), where))
+    if not tables:
         raise UsageError(f"{where}: [policy] has no rule; `gen-audit init` writes some to start from.")
+    for place, (path, _) in enumerate(tables):
+        if path in [earlier for earlier, _ in tables[:place]]:
+            raise UsageError(f"{where}: [policy.{path}] stands there twice; write all its limits into one table.")
+    rules = tuple(rule for path, keys in tables for rule in _rules(path, keys, f"{where}: [policy.{path}]"))
+    for rule in rules:
+        check_rule(rule, f"{where}: [policy.{rule.path}]")
     return Policy(rules, where)
 
 
@@ -97,7 +102,6 @@ def _rules(path: str, keys: Mapping[str, Any], where: str) -> Iterator[Rule]:
     elif kind == "finding":
         yield Rule(path, "fails_at", keys.get("fails_at", "watch"), **common)
     else:
-        check_path(path, where)
         yield from _limits(path, keys, common, where)
 
 
@@ -118,9 +122,11 @@ def _limit(bound: Bound, value: Any, where: str) -> tuple[float | str | bool, bo
                 f'{where} is = {value!r}: "is" takes a word, true or false; for a number give max and min.'
             )
         return value, False
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+    if isinstance(value, (int, float)) and abs(value) > sys.float_info.max:
+        raise UsageError(f"{where} {bound}: the number is too large.")
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value):
         return float(value), False
-    share = re.fullmatch(r"([-+]?[\d.]+) *%", value) if isinstance(value, str) else None
+    share = re.fullmatch(r"(\d{1,9}\.?\d*|\.\d+) *%", value, re.ASCII) if isinstance(value, str) else None
     if bound == "max_regression" and share:
         return float(share[1]) / 100, True
     hint = ', or a share of the baseline\'s as "10%"' if bound == "max_regression" else ""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from render.reports import both
 
+from audit.blocks.checks import CHECK_IDS
 from audit.errors import UsageError
-from audit.policy import Rule, default_policy, policy_in_force, read_policy
+from audit.policy import Policy, Rule, default_policy, policy_in_force, read_policy
+from audit.policy.given import as_policy
 
 
 def read(folder: Path, text: str, name: str = "gen-audit.toml") -> tuple[Rule, ...]:
@@ -67,6 +70,43 @@ def test_checks_findings_words_and_switched_off_rules(tmp_path: Path) -> None:
         ("[policy.gap.error_gap]\nmax = 1\ninconclusive = 1", "inconclusive = 1 is not one of pass, warn, fail."),
         ("[policy.check.determinism]\nmax = 1", "has no key 'max'; the nearest one is 'not_measurable'."),
         ("[policy.finding.gap]\nfails_at = 'bad'", "fails_at = 'bad' is not one of note, watch, concern."),
+        (
+            "[policy.gap.error_gap]\nmax_regression = '1.2.3%'",
+            "max_regression = '1.2.3%' is not a number, or a share of the baseline's as \"10%\".",
+        ),
+        (
+            "[policy.gap.error_gap]\nmax_regression = '.%'",
+            "max_regression = '.%' is not a number, or a share of the baseline's as \"10%\".",
+        ),
+        (
+            "[policy.gap.error_gap]\nmax_regression = '-10%'",
+            "max_regression = '-10%' is not a number, or a share of the baseline's as \"10%\".",
+        ),
+        (f"[policy.gap.error_gap]\nmax = 1{'0' * 400}", "[policy.gap.error_gap] max: the number is too large."),
+        ("[policy.gap.error_gap]\nmax = inf", "[policy.gap.error_gap] max: the number is too large."),
+        ("[policy.model.task]\nmax = 1", "[policy.model.task] max: model.task is no number; use `is`."),
+        ("[policy.gap.test_error]\nis = 'good'", "is = 'good': gap.test_error is a number; give max or min."),
+        (
+            "[policy.hygiene.leaked.void]\nis = 'false'",
+            "is = 'false': hygiene.leaked.void is true or false, without quotation marks.",
+        ),
+        ("[policy.model.task]\nis = true", "is = true: model.task is a word; put one in quotation marks."),
+        (
+            "[policy.check.determinsm]\nlevel = 'off'",
+            "[policy.check.determinsm]: there is no check 'determinsm'; the nearest one is 'determinism'.",
+        ),
+        (
+            "[policy.finding.leakd]\nlevel = 'off'",
+            "[policy.finding.leakd]: there is no finding 'leakd'; the nearest one is 'leaked'.",
+        ),
+        (
+            "[policy.gap.test_error]\nmax = 1\n[policy.'gap.test_error']\nlevel = 'off'",
+            "[policy.gap.test_error] stands there twice; write all its limits into one table.",
+        ),
+        (
+            "[policy.layers.'fc*'.flatness.kappa]\nmax = 1",
+            '"*" stands for each member and stands alone; name one, or write "*".',
+        ),
     ],
 )
 def test_nonsense_is_named(tmp_path: Path, text: str, sentence: str) -> None:
@@ -74,6 +114,18 @@ def test_nonsense_is_named(tmp_path: Path, text: str, sentence: str) -> None:
         read(tmp_path, text)
     assert str(caught.value).startswith(str(tmp_path / "gen-audit.toml"))
     assert str(caught.value).endswith(sentence)
+
+
+def test_a_policy_written_in_a_program_is_looked_at_as_well() -> None:
+    with pytest.raises(UsageError, match=r"^policy: \[policy\.finding\.nosuch\]: there is no finding 'nosuch'"):
+        as_policy(Policy((Rule("finding.nosuch", "fails_at", "watch"),)))
+    with pytest.raises(UsageError, match=r"^policy: 3 is none; give a Policy, a file, or rules in a dictionary\.$"):
+        as_policy(3)  # type: ignore[arg-type]
+
+
+def test_every_check_that_a_report_holds_can_be_named() -> None:
+    made = {check["id"] for report in both().values() for check in report["checks"]}
+    assert made == set(CHECK_IDS)
 
 
 def test_the_first_file_with_a_policy_is_in_force_and_else_the_default(tmp_path: Path) -> None:
