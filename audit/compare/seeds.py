@@ -5,7 +5,17 @@ the samples and D_i the difference on sample i of the means over seeds,
 
   SE² = s²(v of new)/K_new + s²(v of old)/K_old + s²(D)/n,
 
-and the interval is Student's with Satterthwaite's degrees of freedom (1946): SE⁴ / Σ (part² / its degrees of freedom).
+and each part is widened by Student's factor t of its own degrees of freedom, K − 1 and n − 1, before they are added:
+the interval is the difference ± √(Σ t² · part) (Zou & Donner 2008). One set of degrees of freedom for all (Satterthwaite
+1946) is estimated from the parts and misses where few seeds spread unequally.
+
+Measured with 100 samples and no true difference: share of intervals that exclude it (nominal 5 %), in brackets with
+Satterthwaite's; spreads between seeds in units of the samples' standard error.
+
+  2 and 2 seeds: spreads 2, 2: 0.5 % (5.7 %); 0, 4: 2.8 % (11 %)     2 and 5 seeds: spreads 4, 0.1: 2.3 % (10 %)
+  3 and 3 seeds: spreads 3, 3: 1.6 % (5.0 %); 0, 6: 4.6 % (7.5 %)    5 and 5 seeds: spreads 0, 4: 3.8 % (4.9 %)
+
+The price: two seeds of each recipe tell only large differences. Three or more are needed for a sharp answer.
 """
 
 from __future__ import annotations
@@ -20,6 +30,7 @@ from numpy.typing import NDArray
 from audit.compare.means import student_quantile
 
 Array = NDArray[np.float64]
+Part = tuple[float, int]  # a variance and its degrees of freedom
 
 
 @dataclass(frozen=True)
@@ -40,10 +51,7 @@ def compare_recipes(splits: Sequence[tuple[Array, Array]]) -> RecipeDifference:
     of_samples = [_part(there.mean(0) - here.mean(0)) for here, there in splits]
     variance = sum(part for part, _ in (*of_seeds, *of_samples))
     difference = float(np.mean(new) - np.mean(old))
-    half = 0.0
-    if variance > 0:
-        freedom = variance**2 / sum(part**2 / free for part, free in (*of_seeds, *of_samples))
-        half = student_quantile(max(1.0, freedom)) * math.sqrt(variance)
+    half = math.sqrt(sum(student_quantile(free) ** 2 * part for part, free in (*of_seeds, *of_samples)))
     return RecipeDifference(
         old=float(np.mean(old)),
         new=float(np.mean(new)),
@@ -52,6 +60,6 @@ def compare_recipes(splits: Sequence[tuple[Array, Array]]) -> RecipeDifference:
     )
 
 
-def _part(values: Array) -> tuple[float, int]:
+def _part(values: Array) -> Part:
     """Variance of the mean of `values`, and its degrees of freedom."""
     return float(values.var(ddof=1) / len(values)), len(values) - 1

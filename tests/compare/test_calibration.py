@@ -5,8 +5,8 @@ Worse: 25 % wrong train labels; a quarter of the train samples. Void: test sampl
 
 Measured, with 30 seeds of each recipe (mean test errors 6.6, 15.0 and 11.6 %): of 400 null pairs 3.8 % were called
 different by the error and 4.8 % by the loss. All 900 pairs with wrong labels and all 900 with a quarter of the samples
-were called worse, all 21 with a leaked test split void. Groups of 3 seeds: no null group was called different, all
-worse ones were called worse; of 2 seeds, 73 % (wrong labels) and 94 % (a quarter).
+were called worse, all 21 with a leaked test split void. Groups of 3 seeds: no null group was called different,
+99.4 % (wrong labels) and 96.4 % (a quarter) of the worse ones were called worse; of 2 seeds, 33 % and 37 %.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def void_rate(folder: Path, seeds: int = 7) -> float:
 def test_the_verdict_keeps_its_promises():
     clean, noisy, quarter = (trained(recipe) for recipe in (CLEAN, NOISY, QUARTER))
     assert null_rate("error", clean) <= 0.05
-    assert null_rate("loss", clean) <= 0.05 + 2 * (0.05 * 0.95 / NULL_PAIRS) ** 0.5  # its level is 5 %, not less
+    assert null_rate("loss", clean) <= 0.05
     for worse in (noisy, quarter):
         assert worse_rate("error", clean, worse) >= 0.95
         different, called = group_rates("test_wrong", clean, worse, seeds=3)

@@ -214,10 +214,23 @@ def test_recipes_interval_by_hand():
     assert (found.old, found.new) == (0.5, 3.0)
     of_seeds = 0.5 / 2 + 2.0 / 2  # variances of seed means (0, 1) and (2, 4), each over two seeds
     of_samples = np.var([2.0 - 0.0, 4.0 - 1.0], ddof=1) / 2
-    freedom = (of_seeds + of_samples) ** 2 / (0.25**2 + 1.0**2 + of_samples**2)
-    half = stats.t.ppf(0.975, freedom) * (of_seeds + of_samples) ** 0.5
+    half = stats.t.ppf(0.975, 1) * (of_seeds + of_samples) ** 0.5  # each part has one degree of freedom
     assert found.ci95 == pytest.approx((2.5 - half, 2.5 + half), rel=1e-5)
     assert found.seeds_share == pytest.approx(of_seeds / (of_seeds + of_samples))
+
+
+@pytest.mark.parametrize(("seeds", "spreads"), [((2, 2), (0, 0.4)), ((2, 5), (0.4, 0.01)), ((3, 3), (0, 0.6))])
+def test_recipes_without_a_difference_are_rarely_told_apart(seeds, spreads):
+    """Unequal spreads between few seeds, 100 samples; Satterthwaite's degrees of freedom called 11, 10 and 7 %."""
+    rng, called = np.random.default_rng(0), 0
+    for _ in range(1500):
+        old, new = (
+            rng.normal(0, 1, 100) + rng.normal(0, spread, (count, 1))
+            for count, spread in zip(seeds, spreads, strict=True)
+        )
+        low, high = compare_recipes([(old, new)]).ci95
+        called += low > 0 or high < 0
+    assert called <= 0.05 * 1500
 
 
 def test_a_loss_that_tells_another_story_is_told_beside_the_verdict():
