@@ -8,6 +8,7 @@ from dataclasses import replace
 from audit import __version__
 from audit.compare.catalogue import OBSERVED, PRIMARY, skipped, verdict
 from audit.compare.differences import gap_differences
+from audit.compare.few import few_samples_notes
 from audit.compare.ground import Named, check_comparable, ground_notes, short_names, why_void
 from audit.compare.inside import AtOneLoss, inside_numbers
 from audit.compare.pairs import pair
@@ -28,7 +29,8 @@ def compare_reports(old: Named, new: Named, command: str, at_one_loss: AtOneLoss
     first = next(number for number in numbers if number.key == primary)
     loss = next(number for number in numbers if number.key == "gap.test_loss")
     alone = disagreements(old.report, new.report)
-    notes = [primary_note(first, "models"), *ground_notes(old.report, new.report), *why, family_note(numbers, primary)]
+    ground = [*ground_notes(old.report, new.report), *few_samples_notes(old.report, new.report)]
+    notes = [primary_note(first, "models"), *ground, *why, family_note(numbers, primary)]
     findings = [findings_of([side.report]) for side in (old, new)]
     return Comparison(
         schema=SCHEMA,

@@ -85,7 +85,12 @@ def _number(entry: Entry, old: Sequence[Named], new: Sequence[Named]) -> Number:
         ci95=result.ci95,
         samples=None if len(both) > 1 else both[0][0].shape[1],
         paired=True,
-        verdict=verdict(entry, result.new - result.old, result.ci95, identical=result.seeds_share is None),
+        verdict=verdict(
+            entry,
+            result.new - result.old,
+            result.ci95,
+            identical=result.seeds_share is None and result.new == result.old,
+        ),
         seeds_share=result.seeds_share,
     )
 

@@ -14,7 +14,10 @@ NAMES = {"gap.test_error": "test error", "gap.test_loss": "test loss"}
 def headline(primary: Number, loss: Number, void: str | None, alone: tuple[int, int] | None, new: Report) -> list[str]:
     """The verdict about two models; `loss` is the number of the test loss."""
     if void is not None:
-        return [f"No verdict: the test split is void. {void}", f"For the record: {_measured(primary)}."]
+        record = [] if primary.difference is None else [f"For the record: {_measured(primary)}."]
+        return [f"No verdict: the test split is void. {void}", *record]
+    if primary.difference is None:
+        return [_missing(primary)]
     partly = primary.in_use is not None and primary.in_use != primary.samples
     ground = "the samples that both reports have" if partly else "this test set"
     first = {
@@ -31,6 +34,12 @@ def headline(primary: Number, loss: Number, void: str | None, alone: tuple[int, 
         rmse = [(2 * value / new.model.outputs) ** 0.5 for value in (primary.old, primary.new)]
         sentences.append(f"As root mean squared error: {number(rmse[0])} before, {number(rmse[1])} now.")
     return sentences
+
+
+def _missing(primary: Number) -> str:
+    """Where the one number that the verdict rests on is not there."""
+    why = primary.skipped or "it was not measured on both sides"
+    return f"No verdict: the {NAMES[primary.key]} cannot be compared ({why.removeprefix('not compared: ')})."
 
 
 def _measured(primary: Number) -> str:
@@ -81,6 +90,8 @@ def recipes_headline(primary: Number, void: str | None, old: int, new: int) -> l
     """The verdict about two recipes with several seeds each."""
     if void is not None:
         return [f"No verdict: the test split is void. {void}"]
+    if primary.difference is None:
+        return [_missing(primary)]
     first = {
         WORSE: "Models of the new recipe are worse than those of the old one",
         BETTER: "Models of the new recipe are better than those of the old one",

@@ -250,3 +250,30 @@ def test_other_layers_leave_out_what_runs_over_layers_and_weights():
     found = compare_reports(old, new, "")
     assert "the two networks have different ones" in of(found, "network.flatness.kappa_tau_sum").skipped
     assert of(found, "network.sensitivity.mls").skipped is None
+
+
+def test_a_verdict_without_its_number_says_so():
+    """Groups whose reports hold no outcomes: nothing to compare, and no dashes in place of numbers."""
+    old, new = [made("a"), made("b")], [made("c"), made("d")]
+    found = compare_groups(old, new, ("old", "new"), "")
+    assert found.verdict == "not compared"
+    assert found.headline == [
+        "No verdict: the test error cannot be compared (the reports do not share all their test samples)."
+    ]
+
+
+def test_a_handful_of_samples_that_carry_the_loss_is_told():
+    steady = np.random.default_rng(0).random(N)
+    jump = steady + np.where(np.arange(N) < 3, 50.0, 0.01)
+    wrong = answers(N, 0.1, 0)
+    old = made("old", test=split(steady, wrong))
+    found = compare_reports(old, made("new", test=split(jump, wrong)), "")
+    assert any(note.startswith("2 samples make up more than half of all that changed") for note in found.notes)
+    even = compare_reports(old, made("new", test=split(steady + 0.1, wrong)), "")
+    assert not any("make up more than half" in note or "rarer than" in note for note in even.notes)
+
+
+def test_a_small_test_set_says_what_it_cannot_know():
+    rng = np.random.default_rng(0)
+    found = compare_reports(*(made(name, test=split(rng.random(60), answers(60, 0.1, 1))) for name in "ab"), "")
+    assert any("With 60 test samples, a kind of sample rarer than about 1 in 20 may be missing" in n for n in found.notes)
