@@ -63,7 +63,7 @@ def split_difference(old: Report, new: Report, split: str, kind: str, asked: Ask
         return _unpaired(name, old, new, asked)
     if pairs is None:
         return _skipped(name, f"the {split} samples of the two reports differ")
-    return _skipped(name, f"the two reports share {len(pairs):,} of {pairs.in_use:,} {split} samples, fewer than half")
+    return _skipped(name, f"the two reports share {len(pairs):,} of {pairs.kept:,} {split} samples, fewer than half")
 
 
 def _paired(split: str, kind: str, pairs: Pairs, asked: Asked) -> Difference:

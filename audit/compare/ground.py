@@ -32,7 +32,7 @@ def check_comparable(first: Named, others: Sequence[Named]) -> None:
         pairs = pair(first.report, other.report, "test")
         if pairs is not None and not pairs.enough:
             raise UsageError(
-                f"{first.name} and {other.name}: share {len(pairs):,} of {pairs.in_use:,} test samples, fewer than "
+                f"{first.name} and {other.name}: share {len(pairs):,} of {pairs.kept:,} test samples, fewer than "
                 "half; audit both with the same --test-samples and --seed."
             )
         if pairs is None and not same_samples(first.report, other.report, "test"):

@@ -34,7 +34,8 @@ class Pairs:
 
     old: Answers
     new: Answers
-    in_use: int  # samples of the report that used more of them
+    kept: int  # samples whose outcomes a report kept, in the one that kept more
+    in_use: int  # samples that a report used, in the one that used more
 
     def __len__(self) -> int:
         return len(self.old.loss)
@@ -47,7 +48,7 @@ class Pairs:
     @property
     def enough(self) -> bool:
         """Whether they can speak for both reports; a handful of common samples is another, smaller test set."""
-        return len(self) > 1 and len(self) >= ENOUGH * self.in_use
+        return len(self) > 1 and len(self) >= ENOUGH * self.kept
 
     def identical(self, kind: str) -> bool:
         """Whether both models do the very same on every sample of the split."""
@@ -85,8 +86,8 @@ def pair(old: Report, new: Report, split: str) -> Pairs | None:
     rows = _common_rows(mine, theirs, same_folder(old, new))
     if rows is None or not len(rows[0]):
         return None
-    in_use = max(len(mine.loss), len(theirs.loss))
-    return Pairs(_answers(mine, rows[0]), _answers(theirs, rows[1]), in_use)
+    kept, in_use = max(len(mine.loss), len(theirs.loss)), max(mine.samples, theirs.samples)
+    return Pairs(_answers(mine, rows[0]), _answers(theirs, rows[1]), kept, in_use)
 
 
 def _answers(side: SplitOutcomes, rows: Rows) -> Answers:

@@ -276,4 +276,15 @@ def test_a_handful_of_samples_that_carry_the_loss_is_told():
 def test_a_small_test_set_says_what_it_cannot_know():
     rng = np.random.default_rng(0)
     found = compare_reports(*(made(name, test=split(rng.random(60), answers(60, 0.1, 1))) for name in "ab"), "")
-    assert any("With 60 test samples, a kind of sample rarer than about 1 in 20 may be missing" in n for n in found.notes)
+    assert any(
+        "With 60 test samples, a kind of sample rarer than about 1 in 20 may be missing" in note for note in found.notes
+    )
+
+
+def test_a_draw_of_the_outcomes_that_both_kept_is_compared_and_named():
+    """Large splits keep a fixed draw of their outcomes: enough to compare on, but not the whole test set."""
+    values = answers(50, 0.5, 0)
+    kept = replace(split(values, values), samples=400)
+    found = compare_reports(made("old", test=kept), made("new", test=kept), "")
+    assert found.verdict == "cannot tell"
+    assert "on the 50 of 400 samples that both reports have" in found.headline[0]
