@@ -21,6 +21,8 @@ from audit.report import Report
 
 INSIDE = ("layers.", "network.")  # what was measured inside the network
 HIGHER_IS_BETTER = ("_accuracy", "_r2")
+LOWER_IS_BETTER = ("_error", "_loss", "_rmse", "_gap")
+UNPAIRED = "not paired sample by sample, since a report kept no outcomes: the interval is wider than it need be"
 FOLLOWS_TRAIN_LOSS = ("flatness", "fisher", "duality")  # blocks made of derivatives of the loss
 MATCHED = 0.05  # train losses that differ by at most this share count as equal
 CHANGE_NUMBERS = (
@@ -38,13 +40,15 @@ OF_THE_INPUT = (
 
 @dataclass(frozen=True)
 class Worsening:
-    """By how much a number is worse than in the baseline: its increase, or for accuracy and R² its decrease."""
+    """By how much a number rose from the baseline, or fell where that is worse, as with accuracy and R²."""
 
     new: float
     old: float
     by: float
     interval: Interval
     caveat: str | None = None  # why it says nothing although it could be computed
+    has_bad_side: bool = True  # whether a rise is known to be for the worse
+    basis: str | None = None  # which samples it rests on, where these are not the same ones, one by one
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,14 @@ class Baseline:
         if old.missing is not None:
             return f"in the baseline: {old.missing}"
         sign = -1 if new.path.endswith(HIGHER_IS_BETTER) else 1
-        interval = _oriented(sign, _of_independent(new, old))
-        return Worsening(new.value, old.value, sign * (new.value - old.value), interval, self._caveat(new.path))
+        return Worsening(
+            new.value,
+            old.value,
+            by=sign * (new.value - old.value),
+            interval=_oriented(sign, _of_independent(new, old)),
+            caveat=self._caveat(new.path),
+            has_bad_side=new.path.startswith("gap.") and new.path.endswith(HIGHER_IS_BETTER + LOWER_IS_BETTER),
+        )
 
     def _from_samples(self, path: str, difference: Difference) -> Worsening:
         """Both models on the same samples. An accuracy is 1 minus an error, so it falls by what the error rises."""
@@ -81,7 +91,9 @@ class Baseline:
         if path.endswith("_accuracy"):
             new, old = 1 - new, 1 - old
         unchanged = by == 0 and self.new.model.sha256 == self.old.model.sha256
-        return Worsening(new, old, by, (0.0, 0.0) if unchanged else interval)
+        if unchanged:
+            return Worsening(new, old, by, (0.0, 0.0))
+        return Worsening(new, old, by, interval, basis=_basis(difference))
 
     def _not_comparable(self, path: str) -> str | None:
         for key in ("task", "loss"):
@@ -118,6 +130,14 @@ class Baseline:
             f"this number follows the train loss, which is {now:.3g} here and {before:.3g} in the baseline: a "
             "difference would say nothing"
         )
+
+
+def _basis(difference: Difference) -> str | None:
+    """What a reader must know of the samples behind a difference."""
+    if not difference.paired:
+        return UNPAIRED
+    kept, in_use = difference.samples, difference.in_use
+    return f"on the {kept:,} of {in_use:,} samples that both have" if kept and in_use and kept < in_use else None
 
 
 def _of_independent(new: Found, old: Found) -> Interval:

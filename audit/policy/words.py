@@ -8,6 +8,8 @@ from audit.policy.baseline import Worsening
 from audit.policy.lookup import Found
 from audit.policy.rules import Interval, Rule, RuleResult, Status, Verdict
 
+NOT_PASSED: tuple[Status, ...] = ("failed", "inconclusive", "not measurable")
+
 
 def about_limit(rule: Rule, status: Status, value: float, interval: Interval) -> str:
     """`max` and `min`."""
@@ -17,8 +19,11 @@ def about_limit(rule: Rule, status: Status, value: float, interval: Interval) ->
 
 def about_regression(status: Status, worse: Worsening, allowed: float) -> str:
     """`max_regression`."""
-    difference = f"{_with_interval(worse.by, worse.interval)} for the worse, at most {number(allowed)} allowed"
-    return f"{number(worse.new)}, baseline {number(worse.old)}: {difference}{_open(status)}"
+    by = _with_interval(worse.by, worse.interval)
+    told = f"{by} for the worse" if worse.has_bad_side else f"higher by {by}"
+    based = f" ({worse.basis})" if worse.basis else ""
+    both = f"{number(worse.new)}, baseline {number(worse.old)}{based}"
+    return f"{both}: {told}, at most {number(allowed)} allowed{_open(status)}"
 
 
 def _open(status: Status) -> str:
@@ -61,10 +66,13 @@ def verdict_line(verdict: Verdict) -> str:
     failures, warnings = verdict.that("fail"), verdict.that("warn")
     judged = f"{counted(len(verdict.results), 'rule')} of {verdict.policy}"
     warned = f", {counted(len(warnings), 'warning')}" if warnings else ""
-    if verdict.passed:
-        return f"passed: {judged}{warned}"
-    names = ", ".join(result.id for result in failures)
-    return f"failed: {len(failures)} of {judged}{warned}: {names}"
+    if not verdict.passed:
+        return f"failed: {len(failures)} of {judged}{warned}: {', '.join(result.id for result in failures)}"
+    statuses = [result.status for result in verdict.results]
+    open_ones = [f"{statuses.count(status)} {status}" for status in NOT_PASSED if status in statuses]
+    if not open_ones:
+        return f"passed: {judged}"
+    return f"passed: {statuses.count('passed')} of {judged}; {', '.join(open_ones)}{warned}"
 
 
 def counted(count: int, thing: str) -> str:

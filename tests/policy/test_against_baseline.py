@@ -111,6 +111,34 @@ def test_another_task_is_not_comparable() -> None:
     )
 
 
+def test_a_difference_without_outcomes_says_that_it_is_not_paired() -> None:
+    unpaired = only(ERROR, example(**other_model(outcomes=None)), example(outcomes=None))
+    assert unpaired.sentence.startswith("0.072, baseline 0.072 (not paired sample by sample, since a report kept no ")
+    assert "not paired" not in only(ERROR, example(**other_model(**WORSE)), example(**OLD)).sentence
+
+
+def test_a_difference_on_some_of_the_samples_says_on_how_many() -> None:
+    first = {key: OLD["outcomes"]["test"][key][:400] for key in ("positions", "loss", "wrong")}
+    fewer = {**OLD["outcomes"], "test": {**first, "sha256": "fewer", "samples": 400}}
+    result = only(ERROR, example(**other_model(outcomes=fewer)), example(**OLD))
+    assert " (on the 400 of 500 samples that both have): " in result.sentence
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("gap.test_error", " for the worse, at most"),
+        ("gap.per_class.3.test_loss", " for the worse, at most"),
+        ("gap.test_accuracy", " for the worse, at most"),
+        ("model.parameters", ": higher by 0, at most"),
+        ("network.sensitivity.mls", ": higher by 0 (95 % interval"),
+        ("layers.fc2.flatness.kappa", ": higher by 0 (95 % interval"),
+    ],
+)
+def test_a_rise_is_for_the_worse_only_where_that_is_known(path: str, told: str) -> None:
+    assert told in only({path: {"max_regression": 0}}, example(**OLD), example(**OLD)).sentence
+
+
 KAPPA = {"layers.fc2.flatness.kappa": {"max_regression": 0}}
 STEEP = layers(kappa=400.0, kappa_ci95=[390.0, 410.0])
 
