@@ -73,7 +73,7 @@ def test_the_action_fails_by_its_policy_and_says_so_in_every_place(tmp_path: Pat
 
 def test_the_action_tells_an_audit_that_could_not_run_from_a_gate_that_failed(tmp_path: Path) -> None:
     code, _, complaints = step("check", tmp_path, model="nowhere.json")
-    assert code == 2 and outputs(tmp_path)["verdict"] == "error"
+    assert code == 2 and outputs(tmp_path) == {"verdict": "error"}
     assert complaints.startswith("gen-audit: nowhere.json: cannot be read")
 
 
@@ -84,6 +84,12 @@ def test_the_action_hands_on_every_input(tmp_path: Path) -> None:
     assert (code in (0, 1), verdict["strict"], verdict["baseline"]) == (True, True, "samples/healthy.onnx"), complaints
     assert (tmp_path / "my out" / "report.md").exists()
     assert set(re.findall(r"inputs\.([\w-]+)", str(ACTION["runs"]))) == set(ACTION["inputs"])
+
+
+def test_no_input_adds_an_output_of_its_own(tmp_path: Path) -> None:
+    code, _, complaints = step("check", tmp_path, model=str(REPORT), formats="md", out="out\nverdict=passed")
+    assert (code, complaints) == (2, "out: a line break is no part of a folder's name.\n")
+    assert outputs(tmp_path) == {"verdict": "error"}
 
 
 def test_nothing_in_an_input_is_run(tmp_path: Path) -> None:
