@@ -27,19 +27,39 @@ def find_cards(name: str) -> list[Card]:
     ['duality.sigma_g']
     >>> [card.id for card in find_cards("network.flatness.kappa_max")]
     ['flatness.kappa_max', 'flatness.kappa']
+
+    Layers and other members may go by their name, as in a policy:
+
+    >>> [card.id for card in find_cards("layers.fc1.flatness.kappa")]
+    ['flatness.kappa']
     """
-    key = re.sub(r"\[\d*\]|\.\d+(?=\.|$)", "", name.strip()).removeprefix("network.").removeprefix("layers.")
-    found = _named(key, ALL_CARDS)
-    if not found:
-        parts = _named(key, field_cards())
-        wider = {parent for part in parts for parent in (part.id, *_wider(part.id))}
-        found = [part for part in parts if part.meaning]
-        found += [card for card in ALL_CARDS if not wider.isdisjoint((card.id, *card.covers))]
+    key = _key(re.sub(r"\[\d*\]|\.\d+(?=\.|$)", "", name.strip()))
+    found = _cards_of(key) or _cards_of(_key(_without_members(name.strip())))
     if not found:
         raise UsageError(
             f"{name}: is no number of the report{_closest(key)}; `gen-audit explain --all` prints them all."
         )
     return found
+
+
+def _without_members(path: str) -> str:
+    from audit.policy.paths import without_members  # only now: the gate is slow to wake
+
+    return without_members(path) or ""
+
+
+def _key(path: str) -> str:
+    return path.removeprefix("network.").removeprefix("layers.")
+
+
+def _cards_of(key: str) -> list[Card]:
+    found = _named(key, ALL_CARDS)
+    if found:
+        return found
+    parts = _named(key, field_cards())
+    wider = {parent for part in parts for parent in (part.id, *_wider(part.id))}
+    of_fields = [part for part in parts if part.meaning]
+    return of_fields + [card for card in ALL_CARDS if not wider.isdisjoint((card.id, *card.covers))]
 
 
 def _named(key: str, cards: tuple[Card, ...]) -> list[Card]:

@@ -29,6 +29,16 @@ def kinds_of(path: str) -> set[str]:
     return {kind for pattern, kind in _patterns() if pattern.fullmatch(path)}
 
 
+def without_members(path: str) -> str | None:
+    """The path with the names of layers, classes and other members left out; None where no report has it.
+
+    >>> without_members("layers.block.0.fc.flatness.kappa"), without_members("gap.per_class.cat.test_error")
+    ('layers.flatness.kappa', 'gap.per_class.test_error')
+    """
+    patterns = ((known, re.escape(known).replace(r"\*", ".+")) for known in known_paths() if "*" in known)
+    return next((known.replace(".*", "") for known, pattern in patterns if re.fullmatch(pattern, path)), None)
+
+
 @cache
 def known_paths() -> tuple[str, ...]:
     """Every path that the schema allows, with `*` for each member of a list or map."""

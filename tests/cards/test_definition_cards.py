@@ -78,6 +78,10 @@ def test_cards_name_numbers_that_exist():
         ("layers.0.flatness.rho", "flatness.rho"),
         ("fisher.gamma_std", "fisher.gamma_std"),
         ("bounds", "sensitivity.bounds"),
+        ("layers.fc1.flatness.kappa", "flatness.kappa"),
+        ("layers.block.0.fc.duality.sharp.share", "duality.sharp.share"),
+        ("layers.*.flatness.rho", "flatness.rho"),
+        ("network.sensitivity.bounds.prop-3.4.tightness", "sensitivity.bounds.tightness"),
     ],
 )
 def test_a_number_is_found_by_any_of_its_names(name, first):
