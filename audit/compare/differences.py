@@ -95,10 +95,11 @@ def _unpaired(name: str, old: Report, new: Report, asked: Asked) -> Difference:
 
 
 def stretched(value: float, ci95: Interval, wider: float, weight: float = 1.0) -> Interval:
-    """The interval of weight · value, `wider` times as wide; the weight is positive."""
+    """The interval of weight · value, `wider` times as wide."""
     if ci95 is None:
         return None
-    return weight * (value - wider * (value - ci95[0])), weight * (value + wider * (ci95[1] - value))
+    ends = weight * (value - wider * (value - ci95[0])), weight * (value + wider * (ci95[1] - value))
+    return min(ends), max(ends)
 
 
 def _gap_difference(kind: str, test: Difference, train: Difference) -> Difference:

@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.compare.catalogue import INSIDE, Entry, skipped, split_entry, verdict
+from audit.compare.follows import MATCHED, at_one_train_loss, follows_train_loss
 from audit.compare.ground import architecture, shares_split
 from audit.compare.means import difference_interval, mean_interval
 from audit.compare.pairs import same_samples
 from audit.compare.result import Matched, Number
 from audit.numbers import number
-from audit.policy.baseline import CHANGE_NUMBERS, MATCHED
+from audit.policy.baseline import CHANGE_NUMBERS
 from audit.policy.lookup import Found, find
 from audit.report import Report
 
@@ -51,15 +52,15 @@ def inside_numbers(
         words = REGRESSION if matched is None else _matched_words(matched)
         return _compared(at_one_loss.old, at_one_loss.new, matched), matched, [words]
     losses = old.gap.train_loss, new.gap.train_loss
-    if old.model.task == "regression":
-        return _compared(Measured(old), Measured(new), None), None, [REGRESSION]
-    if abs(losses[0] - losses[1]) <= MATCHED * max(losses):
-        return _compared(Measured(old), Measured(new), None), None, [_agree_words(*losses)]
+    numbers = _compared(Measured(old), Measured(new), None)
+    if at_one_train_loss(old, new):
+        return numbers, None, [REGRESSION if old.model.task == "regression" else _agree_words(*losses)]
     why = (
         f"not compared: it follows the train loss, and these differ ({number(losses[0])} and {number(losses[1])}); "
         "give the two models and the data to have them compared at one train loss"
     )
-    return [skipped(entry, why) for entry in entries(old, new)], None, []
+    follow = {entry.key: entry for entry in entries(old, new) if follows_train_loss(entry.key)}
+    return [skipped(follow[told.key], why) if told.key in follow else told for told in numbers], None, []
 
 
 REGRESSION = (

@@ -31,11 +31,12 @@ def reference_band(report: Report, past: Sequence[Named], folder: Path) -> Refer
     if not others:
         return Reference(folder=str(folder), reports=0, passed_over=passed_over, skipped=NONE)
     own, past_ones = report.to_dict(), [other.to_dict() for other in others]
-    matched = [document for other, document in zip(others, past_ones, strict=True) if comparable_inside(report, other)]
-    numbers = [
-        *(_number(entry, own, past_ones) for entry in OBSERVED),
-        *(_number(entry, own, matched) for entry in INSIDE),
-    ]
+    numbers = [_number(entry, own, past_ones) for entry in OBSERVED]
+    for entry in INSIDE:
+        alike = zip(others, past_ones, strict=True)
+        numbers.append(
+            _number(entry, own, [there for other, there in alike if comparable_inside(report, other, entry)])
+        )
     kept = [number for number in numbers if number is not None]
     return Reference(folder=str(folder), reports=len(others), passed_over=passed_over, numbers=kept)
 

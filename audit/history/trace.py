@@ -10,13 +10,13 @@ from audit import __version__
 from audit.compare.catalogue import INSIDE, OBSERVED, PRIMARY, Entry, verdict
 from audit.compare.compare import now
 from audit.compare.differences import Asked, split_difference
+from audit.compare.follows import at_one_train_loss, follows_train_loss
 from audit.compare.ground import Named, architecture, why_void
 from audit.compare.means import LEVEL
 from audit.compare.pairs import same_samples
 from audit.compare.result import WORSE
 from audit.history.result import SCHEMA, Change, History, Line, Step, Trend
 from audit.history.words import NOTES, headline
-from audit.policy.baseline import MATCHED
 from audit.policy.lookup import find
 from audit.report import Report
 
@@ -114,18 +114,16 @@ def _trends(members: Sequence[Named]) -> list[Trend]:
     latest = members[-1].report
     test = [True] * len(members)  # a line shares its test samples
     train = [same_samples(latest, member.report, "train") for member in members]
-    inside = [comparable_inside(latest, member.report) for member in members]
     trends = [
         *(_trend(entry, documents, test if entry.key.startswith("gap.test") else train) for entry in OBSERVED),
-        *(_trend(entry, documents, inside) for entry in INSIDE),
+        *(_trend(entry, documents, [comparable_inside(latest, m.report, entry) for m in members]) for entry in INSIDE),
     ]
     return [trend for trend in trends if any(value is not None for value in trend.values)]
 
 
-def comparable_inside(one: Report, other: Report) -> bool:
-    """Whether numbers from inside two networks may stand side by side: same layers and samples, about one loss."""
-    losses = one.gap.train_loss, other.gap.train_loss
-    matched = one.model.task == "regression" or abs(losses[0] - losses[1]) <= MATCHED * max(losses)
+def comparable_inside(one: Report, other: Report, entry: Entry) -> bool:
+    """Whether a number from inside two networks may stand side by side: same layers and samples, about one loss."""
+    matched = not follows_train_loss(entry.key) or at_one_train_loss(one, other)
     return matched and architecture(one) == architecture(other) and same_samples(one, other, "train")
 
 

@@ -18,8 +18,8 @@ NOTES = (
     "long line may well hold a false call: confirm a regression on new samples.",
     "Audits whose test split is void are drawn, but nothing is compared with them.",
     "Train numbers and gaps are drawn for those audits only that have the train samples of the latest one. Numbers "
-    "from inside the network follow the train loss: they are drawn for those among them that have the layers of the "
-    "latest one and its train loss, within 5 %.",
+    "from inside the network are drawn for those among them that have the layers of the latest one and, where the "
+    "number follows a classifier's train loss, its train loss within 5 %.",
 )
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from audit.compare.differences import Difference, gap_differences
+from audit.compare.differences import Asked, Difference, gap_differences, stretched
+from audit.compare.follows import INSIDE, at_one_train_loss, follows_train_loss
 from audit.compare.ground import architecture
 from audit.compare.means import difference_interval
 from audit.compare.pairs import same_samples
@@ -19,12 +20,9 @@ from audit.policy.lookup import Found
 from audit.policy.rules import Interval
 from audit.report import Report
 
-INSIDE = ("layers.", "network.")  # what was measured inside the network
 HIGHER_IS_BETTER = ("_accuracy", "_r2")
 LOWER_IS_BETTER = ("_error", "_loss", "_rmse", "_gap")
 UNPAIRED = "not paired sample by sample, since a report kept no outcomes: the interval is wider than it need be"
-FOLLOWS_TRAIN_LOSS = ("flatness", "fisher", "duality")  # blocks made of derivatives of the loss
-MATCHED = 0.05  # train losses that differ by at most this share count as equal
 CHANGE_NUMBERS = (
     *("partner_space", "conv", "directions", "subsets", "subset_size", "normalized_logits", "volume", "delta"),
     "precision",
@@ -64,14 +62,18 @@ class Baseline:
         found = gap_differences(self.old, self.new)
         return {f"gap.{name}": difference for name, difference in found.items()}
 
-    def worsening(self, new: Found, old: Found) -> Worsening | str:
-        """The comparison of one number, or why there is none."""
+    def worsening(self, new: Found, old: Found, share: float = 0.0) -> Worsening | str:
+        """The comparison of one number, or why there is none.
+
+        Held against a share of the baseline's number, the interval is that of new − (1 + share) · old, moved to where
+        the difference is: the limit itself is as uncertain as the baseline.
+        """
         why_not = self._not_comparable(new.path)
         if why_not:
             return why_not
         error = self.paired.get(new.path.replace("_accuracy", "_error"))
         if error is not None and error.skipped is None:
-            return self._from_samples(new.path, error)
+            return self._from_samples(new.path, error, share)
         if old.missing is not None:
             return f"in the baseline: {old.missing}"
         sign = -1 if new.path.endswith(HIGHER_IS_BETTER) else 1
@@ -79,19 +81,24 @@ class Baseline:
             new.value,
             old.value,
             by=sign * (new.value - old.value),
-            interval=_oriented(sign, _of_independent(new, old)),
+            interval=_oriented(sign, _of_independent(new, old, 1 + sign * _signed(share, old.value))),
             caveat=self._caveat(new.path),
             has_bad_side=new.path.startswith("gap.") and new.path.endswith(HIGHER_IS_BETTER + LOWER_IS_BETTER),
         )
 
-    def _from_samples(self, path: str, difference: Difference) -> Worsening:
+    def _from_samples(self, path: str, difference: Difference, share: float) -> Worsening:
         """Both models on the same samples. An accuracy is 1 minus an error, so it falls by what the error rises."""
         assert difference.old is not None and difference.new is not None and difference.difference is not None
         new, old, by, interval = difference.new, difference.old, difference.difference, difference.ci95
-        if path.endswith("_accuracy"):
+        accuracy = path.endswith("_accuracy")
+        if share:
+            weight = 1 - share if accuracy else 1 + _signed(share, old)
+            weighted = gap_differences(self.old, self.new, Asked(weight=weight))[difference.key.removeprefix("gap.")]
+            assert weighted.difference is not None
+            interval = _moved(weighted.ci95, by - weighted.difference)
+        if accuracy:
             new, old = 1 - new, 1 - old
-        unchanged = by == 0 and self.new.model.sha256 == self.old.model.sha256
-        if unchanged:
+        if difference.identical and self.new.model.sha256 == self.old.model.sha256:
             return Worsening(new, old, by, (0.0, 0.0))
         return Worsening(new, old, by, interval, basis=_basis(difference))
 
@@ -120,12 +127,10 @@ class Baseline:
         return None
 
     def _caveat(self, path: str) -> str | None:
-        """Curvature of two models compares only where both were fitted to the same train loss."""
-        if not path.startswith(INSIDE) or not set(FOLLOWS_TRAIN_LOSS) & set(path.split(".")):
+        """Numbers that follow the train loss compare only where both models were fitted to the same one."""
+        if not follows_train_loss(path) or at_one_train_loss(self.old, self.new):
             return None
         now, before = self.new.gap.train_loss, self.old.gap.train_loss
-        if abs(now - before) <= MATCHED * max(now, before):
-            return None
         return (
             f"this number follows the train loss, which is {now:.3g} here and {before:.3g} in the baseline: a "
             "difference would say nothing"
@@ -140,11 +145,22 @@ def _basis(difference: Difference) -> str | None:
     return f"on the {kept:,} of {in_use:,} samples that both have" if kept and in_use and kept < in_use else None
 
 
-def _of_independent(new: Found, old: Found) -> Interval:
+def _of_independent(new: Found, old: Found, weight: float = 1.0) -> Interval:
     """From both intervals, as if the samples were different ones: too wide, so that it never calls too early."""
     if new.interval is None and old.interval is None:
         return None
-    return difference_interval(new.value, old.value, span(new.value, new.interval), span(old.value, old.interval))
+    of_old = stretched(old.value, span(old.value, old.interval), 1.0, weight)
+    between = difference_interval(new.value, weight * old.value, span(new.value, new.interval), of_old)
+    return _moved(between, (weight - 1) * old.value)
+
+
+def _signed(share: float, old: float) -> float:
+    """A share of |old| as a share of old."""
+    return -share if old < 0 else share
+
+
+def _moved(interval: Interval, by: float) -> Interval:
+    return None if interval is None else (interval[0] + by, interval[1] + by)
 
 
 def _oriented(sign: int, interval: Interval) -> Interval:

@@ -76,14 +76,18 @@ def _judge_number(rule: Rule, found: Found, held: Held) -> Judged:
 def _judge_regression(rule: Rule, found: Found, held: Held) -> Judged:
     if held.baseline is None:
         return Judged("not measurable", NO_BASELINE)
-    worse = held.baseline.worsening(found, find(found.path, held.before)[0])
+    share = float(rule.limit or 0) if rule.relative else 0.0
+    worse = held.baseline.worsening(found, find(found.path, held.before)[0], share)
     if isinstance(worse, str):
         return Judged("not measurable", worse)
     allowed = float(rule.limit or 0) * (abs(worse.old) if rule.relative else 1)
     if worse.caveat is not None:
         return Judged("inconclusive", worse.caveat, worse.by, worse.interval, allowed)
     status = status_of(worse.by, worse.interval, "max", allowed)
-    return Judged(status, about_regression(status, worse, allowed), worse.by, worse.interval, allowed)
+    told = about_regression(status, worse, allowed)
+    if share and worse.old == 0:
+        told += f"; {share:.4g} times a baseline of 0 allows nothing, so give a limit in the number's own unit"
+    return Judged(status, told, worse.by, worse.interval, allowed)
 
 
 def _result(rule: Rule, path: str, judged: Judged, strict: bool) -> RuleResult:
@@ -101,14 +105,13 @@ def _result(rule: Rule, path: str, judged: Judged, strict: bool) -> RuleResult:
 
 
 def _consequence(rule: Rule, judged: Judged, strict: bool) -> Consequence:
-    """What a result does to the gate. Nobody is warned of a comparison that was not asked for."""
-    if judged.sentence == NO_BASELINE:
-        return "pass"
+    """What a result does to the gate."""
+    missing = (rule.no_baseline if judged.sentence == NO_BASELINE else None) or rule.not_measurable
     open_ones: dict[Status, Consequence] = {
         "passed": "pass",
         "failed": "fail",
         "inconclusive": rule.inconclusive,
-        "not measurable": rule.not_measurable,
+        "not measurable": missing,
     }
     meant = open_ones[judged.status]
     if meant == "fail" and rule.level == "warn":

@@ -158,6 +158,9 @@ def test_numbers_that_follow_the_train_loss_need_one_train_loss():
     kappa = of(compare_reports(old, apart, ""), "network.flatness.kappa_tau_sum")
     assert kappa.verdict == "not compared" and kappa.old is None
     assert "give the two models and the data to have them compared at one train loss" in kappa.skipped
+    found = {number.key: number.verdict for number in compare_reports(old, apart, "").numbers}
+    assert found["network.sensitivity.mls"] == "not compared"
+    assert found["network.sensitivity.dimensionality"] == "the same"  # the scale of the scores does not change it
     alike = of(compare_reports(old, new, ""), "network.flatness.kappa_tau_sum")
     assert alike.skipped is None and alike.verdict == "the same"
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from audits import example, layers, only, outcomes, regression_example, verdict
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from render.reports import classification
 
+from audit.compare.compare import compare_reports
+from audit.compare.ground import Named
+from audit.compare.means import mean_interval
 from audit.policy import Policy, Rule, default_policy, judge
 from audit.policy.baseline import OF_THE_INPUT, Baseline
 from audit.policy.lookup import Found, find
@@ -153,8 +157,55 @@ def test_curvature_compares_at_the_same_train_loss_only() -> None:
         "this number follows the train loss, which is 0.2 here and 0.002 in the baseline: "
         "a difference would say nothing"
     )
-    sensitivity = {"network.sensitivity.mls": {"max_regression": 1}}
-    assert only(sensitivity, example(gap=gap), example()).status == "passed"
+    free_of_scale = {"network.sensitivity.dimensionality": {"max_regression": 1}}
+    assert only(free_of_scale, example(gap=gap), example()).status == "passed"
+
+
+def test_the_gate_and_compare_agree_on_what_follows_the_train_loss() -> None:
+    """Whatever `compare` leaves out between two train losses is open in the gate, and the other way round."""
+    old, new = example(), example(gap=classification()["gap"] | {"train_loss": 0.2})
+    numbers = compare_reports(Named("old", old), Named("new", new), "").numbers
+    inside = [told for told in numbers if told.section != "observed"]
+    assert {told.skipped is None for told in inside} == {True, False}
+    for told in inside:
+        judged = only({told.key: {"max_regression": 1}}, new, old)
+        assert (told.skipped is not None) == ("follows the train loss" in judged.sentence), told.key
+
+
+def test_a_regressions_curvature_does_not_follow_its_train_loss() -> None:
+    old = regression_example()
+    new = replace(old, gap=replace(old.gap, train_loss=9 * old.gap.train_loss))
+    judged = only({"network.flatness.kappa_tau_sum": {"max_regression": 1}}, new, old)
+    assert judged.interval is not None and "follows the train loss" not in judged.sentence
+
+
+@given(st.sampled_from([10, 50, 100, 300]))
+@settings(max_examples=4, deadline=None)
+def test_a_limit_in_shares_of_the_baseline_knows_that_the_baseline_is_uncertain(percent: int) -> None:
+    """The interval against the limit is that of new − (1 + share) · old against 0, paired on every sample."""
+    old, new = np.array(OLD["outcomes"]["test"]["loss"]), np.array(WORSE["outcomes"]["test"]["loss"])
+    rule = {"gap.test_loss": {"max_regression": f"{percent}%"}}
+    judged = only(rule, example(**other_model(**WORSE)), example(**OLD))
+    beyond = mean_interval(new - (1 + percent / 100) * old)
+    assert judged.limit == pytest.approx(percent / 100 * old.mean())
+    assert judged.interval == pytest.approx([end + judged.limit for end in beyond])
+
+
+def test_accuracy_in_shares_of_the_baseline_is_held_against_its_own_limit() -> None:
+    rule = {"gap.test_accuracy": {"max_regression": "10%"}}
+    judged = only(rule, example(**other_model(**WORSE)), example(**OLD))
+    beyond = mean_interval(0.9 * (1 - OLD_WRONG) - (1 - MORE_WRONG))
+    assert judged.limit == pytest.approx(0.1 * (1 - OLD_WRONG.mean()))
+    assert judged.interval == pytest.approx([end + judged.limit for end in beyond])
+
+
+def test_a_share_of_nothing_says_so() -> None:
+    none_wrong = example(outcomes=outcomes([0] * 500, LOSS.tolist()))
+    judged = only({"gap.test_error": {"max_regression": "10%"}}, example(**other_model(**WORSE)), none_wrong)
+    assert judged.limit == 0
+    assert judged.sentence.endswith(
+        "0.1 times a baseline of 0 allows nothing, so give a limit in the number's own unit"
+    )
 
 
 def test_other_settings_make_other_numbers() -> None:
