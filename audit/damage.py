@@ -77,6 +77,10 @@ def _outcomes(report: Report) -> Iterator[str]:
     for name in ("train", "test"):
         split: SplitOutcomes = getattr(report.outcomes, name)
         places, kept = split.positions, len(split.positions)
+        if not kept:
+            yield f"outcomes.{name} holds no sample"
+        if split.wrong is None and report.model.task != "regression":
+            yield f"outcomes.{name}.wrong is null, though the task is {report.model.task}"
         if not kept == len(split.loss) == (kept if split.wrong is None else len(split.wrong)):
             yield f"outcomes.{name}: positions, loss and wrong are not of one length"
         if any(later <= earlier for earlier, later in zip((-1, *places), places, strict=False)) or kept > split.samples:

@@ -39,7 +39,7 @@ def refusal(document: dict[str, Any]) -> str:
 
 
 def test_sound_reports_are_read() -> None:
-    for report in (*both().values(), with_outcomes(), with_outcomes(wrong=None)):
+    for report in (*both().values(), with_outcomes()):
         assert Report.from_json(json.dumps(report)).schema == "gen-audit/1"
 
 
@@ -98,6 +98,8 @@ def test_a_number_that_is_none_is_refused_wherever_it_stands(path: str, place: s
         ({"samples": 2}, "outcomes.test.positions are not those of different samples"),
         ({"positions": [0, 4, 10**30]}, "outcomes.test.positions: no split has"),
         ({"loss": [0.1, 0.2, 1e308]}, "outcomes.test.loss is too large to be one"),
+        ({"samples": 0, "positions": [], "loss": [], "wrong": []}, "outcomes.test holds no sample"),
+        ({"wrong": None}, "outcomes.test.wrong is null, though the task is classification"),
         ({"wrong": [0, 1, 7]}, "outcomes.test.wrong holds something other than 0 and 1"),
     ],
 )
@@ -105,9 +107,10 @@ def test_outcomes_that_do_not_fit_are_refused(changes: dict[str, Any], words: st
     assert f"r.json: is damaged ({words}" in refusal(with_outcomes(**changes))
 
 
-@given(st.lists(st.integers(0, 20), max_size=8))
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=8))
 def test_positions_are_read_exactly_where_each_is_another_one_in_order(positions: list[int]) -> None:
-    split = {"positions": positions, "loss": [0.5] * len(positions), "wrong": None, "samples": len(positions)}
+    count = len(positions)
+    split = {"positions": positions, "loss": [0.5] * count, "wrong": [1] * count, "samples": count}
     if positions == sorted(set(positions)):
         assert Report.from_json(json.dumps(with_outcomes(**split))).outcomes is not None
     else:
