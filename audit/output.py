@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,6 +45,7 @@ def staged(folder: Path, new_audit: bool = True, read: Path | None = None) -> It
             os.replace(stage, folder)
             return
         written = {file.name for file in stage.iterdir()}
+        _check_files(folder, written)
         for name in sorted(written):
             os.replace(stage / name, folder / name)
         for name in set(FILES.values()) - written if new_audit else ():
@@ -58,13 +59,18 @@ def check_writable(folder: Path) -> None:
     """Refuses an output folder that cannot become one, before any work is done."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: is a file, not a folder; name another folder with -o.")
-    for taken in (folder / name for name in FILES.values() if (folder / name).is_dir()):
-        raise UsageError(f"{taken}: is a folder, where a file of the report belongs; name another folder with -o.")
+    _check_files(folder, FILES.values())
     nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     try:  # permissions do not tell all: /proc belongs to root, who cannot write there either
         os.rmdir(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=nearest))
     except OSError as error:
         raise UsageError(f"{folder}: cannot be written to ({error.strerror}); name another folder with -o.") from error
+
+
+def _check_files(folder: Path, names: Iterable[str]) -> None:
+    """Refuses a folder in the place of a file, which could not be replaced in one step."""
+    for taken in (folder / name for name in names if (folder / name).is_dir()):
+        raise UsageError(f"{taken}: is a folder, where a file of the report belongs; name another folder with -o.")
 
 
 def _same_file(one: Path, other: Path) -> bool:

@@ -81,3 +81,11 @@ def test_a_folder_in_the_place_of_a_file_is_refused_before_any_work(tmp_path: Pa
     assert str(caught.value) == (
         f"{tmp_path}/report.pdf: is a folder, where a file of the report belongs; name another folder with -o."
     )
+
+
+def test_a_folder_in_the_place_of_another_page_leaves_everything_as_before(tmp_path: Path) -> None:
+    (tmp_path / "compare.html").mkdir()
+    with pytest.raises(UsageError, match=r"compare\.html: is a folder"), staged(tmp_path, new_audit=False) as stage:
+        (stage / "a.json").write_text("new")
+        (stage / "compare.html").write_text("new")
+    assert names(tmp_path) == ["compare.html"]
