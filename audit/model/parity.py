@@ -28,6 +28,10 @@ TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4, torch.float16: 2e-2}
 The network is run in float64, so the difference is the rounding of the file's own runtime: a few to some hundred units
 in the last place of a deep network's answer (float32: 6e-8 each, float16: 5e-4). A wrong conversion is off by far more.
 """
+PROBABILITIES = ("softmax", "sigmoid", "sigmoid_pair")
+UNITS = 8
+"""A probability next to 0 comes from sums and tables near 1, so it is right to this many rounding units of 1 only,
+however small it is: 1e-6 in float32."""
 STEADY = 1e-9
 """Two runs of the same network in float64 may differ by the order of their sums, not by more."""
 MAGNIFIED = 100.0
@@ -59,18 +63,24 @@ def check_parity(model: Model, x: Array) -> Parity:
     samples = _first(x)
     network = _precise(model, torch.float64)
     sizes = (model.input.batch,) if model.input.batch else tuple(dict.fromkeys((len(samples), 1)))
-    share = TOLERANCES[_precision(model.network)]
+    precision = _precision(model.network)
+    share, floor = TOLERANCES[precision], _floor(model.head, precision)
     largest, scale = 0.0, 0.0
     for size in sizes:
         batch = samples if model.input.batch else samples[:size]
         expected = _expected(model, model.reference, batch)
         answers = network(batch)
         differences, size_scale = _differences(model, answers, expected)
-        if not np.all(differences <= share * size_scale):
+        if not np.all(differences <= max(share * size_scale, floor)):
             share = max(share, _rounding_share(model, batch, answers))
-        _require(model, differences, share * size_scale, size_scale, size)
+        _require(model, differences, max(share * size_scale, floor), size_scale, size)
         largest, scale = max(largest, float(differences.max())), max(scale, size_scale)
-    return Parity(model.reference_name, len(samples), sizes, largest, largest / scale, share * scale)
+    return Parity(model.reference_name, len(samples), sizes, largest, largest / scale, max(share * scale, floor))
+
+
+def _floor(head: str, precision: torch.dtype) -> float:
+    """What rounding alone does to a probability, be all of them next to 0; nothing where outputs have no such scale."""
+    return UNITS * torch.finfo(precision).eps if head in PROBABILITIES else 0.0
 
 
 def _rounding_share(model: Model, x: Array, precise: Answers) -> float:

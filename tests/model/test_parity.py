@@ -95,6 +95,22 @@ def test_tolerance_follows_the_precision_of_the_weights(dtype: torch.dtype) -> N
     assert parity.tolerance == pytest.approx(TOLERANCES[dtype] * np.abs(Runtime(stored)(X)).max())
 
 
+def saturated(error: float, head: str = "sigmoid") -> Model:
+    """One score far below 0 for every sample, as where a model is fed unscaled features."""
+    module = nn.Linear(4, 1).requires_grad_(False)
+    module.weight.zero_(), module.bias.fill_(-13.4801 if head == "sigmoid" else 1.4e-6)
+    return model(module, Runtime(module, head, error), head=head)
+
+
+def test_probabilities_next_to_zero_are_held_to_the_rounding_of_a_probability() -> None:
+    """1.4e-6 for every sample: a tolerance in shares of that would call the runtime's own rounding a wrong network."""
+    parity = check_parity(saturated(2.4e-8), X)
+    assert (parity.tolerance, parity.max_abs_diff) == (pytest.approx(9.5e-7, rel=0.01), pytest.approx(2.4e-8, rel=0.01))
+    for wrong in (saturated(2e-6), saturated(2.4e-8, "none")):
+        with pytest.raises(ModelError, match=r"disagree by .* at sample 0 in batches of 10"):
+            check_parity(wrong, X)
+
+
 def test_wrong_by_one_activation_is_found() -> None:
     wrong = nn.Sequential(network()[0], nn.Hardtanh(), network()[2])
     with pytest.raises(ModelError, match="disagree"):
