@@ -27,8 +27,10 @@ CHOICES = {
     "level": get_args(Level),
     "inconclusive": get_args(Consequence),
     "not_measurable": get_args(Consequence),
+    "no_baseline": get_args(Consequence),
     "fails_at": ("note", "watch", "concern"),
 }
+CONSEQUENCES = ("level", "inconclusive", "not_measurable", "no_baseline")
 DEFAULT = Path(__file__).parent / "default.toml"
 
 
@@ -94,9 +96,9 @@ def _tables(table: Mapping[str, Any], path: tuple[str, ...], where: str) -> Iter
 def _rules(path: str, keys: Mapping[str, Any], where: str) -> Iterator[Rule]:
     """One rule for each limit in a table."""
     kind = path.split(".")[0]
-    allowed = {"check": (), "finding": ("fails_at",)}.get(kind, (*LIMITS, "inconclusive"))
+    allowed = {"check": (), "finding": ("fails_at",)}.get(kind, (*LIMITS, "inconclusive", "no_baseline"))
     _check_keys(keys, (*allowed, "level", "not_measurable"), where)
-    common = {name: keys[name] for name in ("level", "inconclusive", "not_measurable") if name in keys}
+    common = {name: keys[name] for name in CONSEQUENCES if name in keys}
     if kind == "check":
         yield Rule(path, "status", **common)
     elif kind == "finding":

@@ -25,6 +25,7 @@ class Rule:
     level: Level = "error"  # warn: the rule can only ever warn
     inconclusive: Consequence = "warn"  # when the interval lies on both sides of the limit
     not_measurable: Consequence = "warn"  # when the report has no such number
+    no_baseline: Consequence | None = None  # when there is nothing to regress from; None: as not_measurable
 
 
 @dataclass(frozen=True)
