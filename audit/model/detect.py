@@ -15,6 +15,7 @@ from audit.errors import ModelError
 HEAD = 4096  # bytes looked at
 REMEDY = "give a .onnx, .pt2, TorchScript, .safetensors or .pt/.pth file"
 TO_ONNX = "export the model to ONNX and audit that file"
+TO_SKL2ONNX = "convert it with skl2onnx and audit that file, or hand the fitted model to audit_model in Python"
 PYTORCH_SUFFIXES = {".pt", ".pth", ".pt2", ".ts", ".ckpt", ".bin"}
 
 MAGIC: tuple[tuple[int, bytes, str, str], ...] = (
@@ -44,6 +45,8 @@ def detect(path: Path) -> str:
     if head[:2] == b"PK":
         return _zip_format(path)
     if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
+        if b"sklearn." in head[:32] or path.suffix == ".joblib":  # the first object's class stands at the beginning
+            raise _scikit_learn(path)
         return "checkpoint"
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 100_000_000:
         return "safetensors"
@@ -109,7 +112,13 @@ def _by_name(path: Path, head: bytes) -> str:
         raise ModelError(f"{path}: is not a PyTorch file, or its beginning is corrupt; save or copy it again.")
     if path.suffix == ".safetensors":
         raise ModelError(f"{path}: is not a safetensors file, or its beginning is corrupt; save or copy it again.")
+    if path.suffix == ".joblib":
+        raise _scikit_learn(path)
     raise ModelError(f"{path}: is not a model that gen-audit knows; {REMEDY}.")
+
+
+def _scikit_learn(path: Path) -> ModelError:
+    return ModelError(f"{path}: is a pickled scikit-learn or joblib object, which is not read; {TO_SKL2ONNX}.")
 
 
 def _text_kind(path: Path, head: bytes) -> str | None:

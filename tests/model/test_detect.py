@@ -21,6 +21,8 @@ from audit.model import load_model
 from audit.model.detect import detect, sha256
 from audit.settings import Settings
 
+SKLEARN = "is a pickled scikit-learn or joblib object, which is not read"
+
 
 def test_content_wins_over_the_name(tmp_path: Path) -> None:
     network, x = mlp(nn.ReLU).eval(), torch.randn(4, 6)
@@ -61,6 +63,14 @@ def test_onnx_is_told_by_its_first_field(name: str, tmp_path: Path) -> None:
         ),
         ("m.tflite", b"\x1c\x00\x00\x00TFL3" + bytes(40), "is a TensorFlow Lite model; export the model to ONNX"),
         ("m.pt", b"x,y,label\n1,2,a\n", "is a CSV file; give a .onnx"),
+        (
+            "m.pkl",
+            b"\x80\x04\x95\xcd\x01" + bytes(6) + b"\x8c\x10sklearn.pipeline",
+            f"{SKLEARN}; convert it with skl2onnx",
+        ),
+        ("m.pkl", b"\x80\x03csklearn.pipeline\nPipeline\n", SKLEARN),
+        ("m.joblib", b"\x80\x04}\x94.", SKLEARN),
+        ("m.joblib", b"\x78\x5e" + bytes(60), f"{SKLEARN}; .*hand the fitted model to audit_model in Python"),
         ("m.csv", b"one column\n1\n", "is a CSV file"),
         ("m.onnx", b"<!DOCTYPE html><html>", "is a web page, perhaps a download that needed a login"),
         ("m.json", b'{"layers": []}', "is a JSON file"),
