@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from audit.cli.app import AsJson, ConfigPath, Quiet, app, read_report, with_settings
+from audit.cli.pages import Pages, make_pages
 from audit.config import config_files
 from audit.errors import UsageError
 from audit.settings import resolve
@@ -27,7 +28,6 @@ Groups = Annotated[
     typer.Option("--group", help="Reports of one recipe, a.json,b.json or their folder; give the flag twice."),
 ]
 Out = Annotated[Path, typer.Option("-o", "--out", help="Folder to write the comparison into.")]
-Pages = Annotated[str, typer.Option("-f", "--format", help="Which files to write, of html,pdf,json,md.")]
 
 
 @app.command()
@@ -43,26 +43,17 @@ def compare(
     **flags: Any,
 ) -> None:
     """Say what changed from OLD to NEW: better, worse, or cannot tell."""
-    from audit.output import check_writable, staged
     from audit.render.compare import write_comparison
-    from audit.render.pages import chosen_pages
 
-    wanted = chosen_pages(formats)
-    if not as_json:
-        check_writable(out)
-    result = _comparison(compared or [], group or [], config, quiet or as_json, flags)
-    if as_json:
-        print(result.to_json(), end="")
-        return
-    with staged(out, new_audit=False) as stage:
-        written = write_comparison(result, stage, wanted)
-        if not written.files:
-            raise UsageError(written.missing[0])
-    for missing in written.missing:
-        print(f"gen-audit: {missing}", file=sys.stderr)
-    if not quiet:
-        print("\n".join([f"Verdict on the new side: {result.verdict}.", *result.headline]))
-        print("\n".join(str(out / name) for name in written.files))
+    make_pages(
+        out,
+        formats,
+        lambda: _comparison(compared or [], group or [], config, quiet or as_json, flags),
+        write_comparison,
+        lambda result: [f"Verdict on the new side: {result.verdict}.", *result.headline],
+        as_json=as_json,
+        quiet=quiet,
+    )
 
 
 def _comparison(
@@ -106,9 +97,11 @@ def _named(path: Path) -> Named:
 
 def _members(text: str) -> list[Named]:
     """The reports of a group: named one by one, or every report.json in a folder and its subfolders."""
-    folder = Path(text)
-    if folder.is_dir():
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if not names:
+        raise UsageError(f"--group {text!r}: names no report; give a.json,b.json or the folder that holds them.")
+    if Path(text).is_dir():
         from audit.history.read import read_folder
 
-        return read_folder(folder)
-    return [_named(Path(part.strip())) for part in text.split(",") if part.strip()]
+        return read_folder(Path(text))
+    return [_named(Path(name)) for name in names]

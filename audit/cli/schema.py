@@ -10,10 +10,11 @@ from audit.cli.app import app
 from audit.errors import UsageError
 
 Which = Annotated[str, typer.Argument(help="report, comparison, history or verdict.")]
+AlreadyJson = Annotated[bool, typer.Option("--json", help="Changes nothing: a schema is JSON.")]
 
 
 @app.command()
-def schema(which: Which = "report") -> None:
+def schema(which: Which = "report", as_json: AlreadyJson = False) -> None:
     """Print the JSON Schema of report.json, or of another result."""
     import json
 

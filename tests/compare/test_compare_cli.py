@@ -63,15 +63,32 @@ def test_two_reports_become_pages_without_torch(folder, tmp_path):
     assert values["verdict"] == "worse" and values["old"]["name"] == "old0.onnx"
 
 
-def test_json_is_printed_and_nothing_written(folder, tmp_path):
-    done = run("compare", folder / "old/0.json", folder / "old/0.json", "--json", cwd=tmp_path)
-    assert json.loads(done.stdout)["verdict"] == "the same" and not list(tmp_path.iterdir())
+@pytest.mark.parametrize(
+    ("command", "name"), [(["compare", "old/0.json", "old/0.json"], "comparison"), (["history", "old"], "history")]
+)
+def test_json_is_printed_and_the_pages_are_written_all_the_same(folder, tmp_path, command, name):
+    asked = [command[0], *(folder / part for part in command[1:])]
+    done = run(*asked, "--json", "-o", "out", "-f", "json,md", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (tmp_path / f"out/{name}.json").read_text(encoding="utf-8")
+    assert (tmp_path / f"out/{name}.md").exists()
+
+
+def test_the_schema_is_json_with_the_flag_and_without(monkeypatch, capsys):
+    told = []
+    for flags in ([], ["--json"]):
+        monkeypatch.setattr("sys.argv", ["gen-audit", "schema", "history", *flags])
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert not left.value.code
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1] and json.loads(told[0])
 
 
 @pytest.mark.parametrize("command", [["compare", "old/0.json", "new/0.json"], ["history", "old"]])
-def test_the_json_follows_its_published_schema(folder, command, monkeypatch, capsys):
+def test_the_json_follows_its_published_schema(folder, tmp_path, command, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("sys.argv", ["gen-audit", *command, "--json"])
+    monkeypatch.setattr("sys.argv", ["gen-audit", *command, "--json", "-o", str(tmp_path / "out")])
     with pytest.raises(SystemExit):
         main()
     values = json.loads(capsys.readouterr().out)
@@ -112,6 +129,8 @@ def test_a_leak_is_said_first(folder, tmp_path):
         (["old/0.json", "new/0.json", "old"], "compare: takes two report.json, or two models and the folder with"),
         (["--group", "old"], "compare: takes --group exactly twice"),
         (["--group", "old", "--group", "other.json"], "--group other.json: has one report; give at least two seeds"),
+        (["--group", ",", "--group", "new"], "--group ',': names no report; give a.json,b.json or the folder"),
+        (["--group", "", "--group", "new"], "--group '': names no report; give a.json,b.json or the folder"),
         (["old/0.json", "new/0.json", "-f", "docx"], "-f: 'docx' names no format that exists here"),
     ],
 )

@@ -1,0 +1,56 @@
+"""What `compare` and `history` share: they write their result as pages and tell it in lines, or as JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
+
+import typer
+
+from audit.errors import UsageError
+
+if TYPE_CHECKING:
+    from audit.render import Written
+
+Pages = Annotated[str, typer.Option("-f", "--format", help="Which files to write, of html,pdf,json,md.")]
+
+
+class Told(Protocol):
+    """A result that can be JSON."""
+
+    def to_json(self) -> str:
+        """Its JSON."""
+
+
+Result = TypeVar("Result", bound=Told)
+
+
+def make_pages(
+    out: Path,
+    formats: str,
+    make: Callable[[], Result],
+    write: Callable[[Result, Path, Sequence[str]], Written],
+    lines: Callable[[Result], Iterable[str]],
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Make a result, write it into `out`, and say so; what cannot be written is refused before the work."""
+    from audit.output import check_writable, staged
+    from audit.render.pages import chosen_pages
+
+    wanted = chosen_pages(formats)
+    check_writable(out)
+    result = make()
+    with staged(out, new_audit=False) as stage:
+        written = write(result, stage, wanted)
+        if not written.files:
+            raise UsageError(written.missing[0])
+    for missing in written.missing:
+        print(f"gen-audit: {missing}", file=sys.stderr)
+    if as_json:
+        print(result.to_json(), end="")
+    elif not quiet:
+        print("\n".join([*lines(result), *(str(out / name) for name in written.files)]))
