@@ -102,6 +102,18 @@ class Baseline:
             return Worsening(new, old, by, (0.0, 0.0))
         return Worsening(new, old, by, interval, basis=_basis(difference))
 
+    def rounding(self, path: str) -> float:
+        """How far a mean loss can move by rounding alone: by as much as each network is off its file's own runtime.
+
+        Cross-entropy moves by at most twice the largest change δ of a score, ½‖f − y‖² by about δ √(2 C loss).
+        """
+        if not path.startswith("gap.") or not path.endswith(("_loss", "loss_gap")):
+            return 0.0
+        off = max((parity.max_abs_diff for one in (self.new, self.old) if (parity := one.model.parity)), default=0.0)
+        squared = self.new.model.loss == "mse"
+        slope = (2 * self.new.model.outputs * max(self.old.gap.test_loss, self.new.gap.test_loss)) ** 0.5
+        return off * (slope if squared else 2.0)
+
     def _not_comparable(self, path: str) -> str | None:
         for key in ("task", "loss"):
             before, now = getattr(self.old.model, key), getattr(self.new.model, key)

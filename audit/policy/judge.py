@@ -83,7 +83,11 @@ def _judge_regression(rule: Rule, found: Found, held: Held) -> Judged:
     allowed = float(rule.limit or 0) * (abs(worse.old) if rule.relative else 1)
     if worse.caveat is not None:
         return Judged("inconclusive", worse.caveat, worse.by, worse.interval, allowed)
+    rounding = held.baseline.rounding(found.path)
     status = status_of(worse.by, worse.interval, "max", allowed)
+    if status != "passed" and status_of(worse.by, worse.interval, "max", allowed + rounding) == "passed":
+        told = f"{about_regression('passed', worse, allowed)}; up to {rounding:.1e} beyond that is rounding"
+        return Judged("passed", told, worse.by, worse.interval, allowed)
     told = about_regression(status, worse, allowed)
     if share and worse.old == 0:
         told += f"; {share:.4g} times a baseline of 0 allows nothing, so give a limit in the number's own unit"

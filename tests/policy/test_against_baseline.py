@@ -70,6 +70,29 @@ def test_a_model_that_is_wrong_more_often_fails_and_the_other_way_round_passes()
     assert better.interval == pytest.approx((-worse.interval[1], -worse.interval[0]))
 
 
+def test_a_difference_of_rounding_size_does_not_fail_a_release() -> None:
+    parity = classification()["model"]["parity"] | {"max_abs_diff": 1e-5}
+    old = example(**OLD, model=classification()["model"] | {"parity": parity})
+    rule = {"gap.test_loss": {"max_regression": 0}}
+    for more, status in ((1e-6, "passed"), (1e-3, "failed")):
+        louder = {"outcomes": outcomes(OLD_WRONG.tolist(), (LOSS + more * (1 + LOSS)).tolist())}
+        judged = only(rule, example(**other_model(**louder)), old)
+        assert judged.status == status and judged.interval is not None and judged.interval[0] > 0
+        assert ("is rounding" in judged.sentence) == (status == "passed")
+
+
+def test_a_lost_baseline_does_what_the_rule_says() -> None:
+    for keys, consequence in (
+        ({"no_baseline": "fail"}, "fail"),
+        ({"not_measurable": "fail"}, "fail"),
+        ({"not_measurable": "fail", "no_baseline": "pass"}, "pass"),
+        ({}, "warn"),
+    ):
+        judged = only({"gap.test_error": {"max_regression": 0, **keys}}, example(**OLD))
+        assert (judged.status, judged.consequence) == ("not measurable", consequence)
+    assert judge(default_policy(), example(**OLD), strict=True).passed
+
+
 def test_accuracy_falls_by_what_the_error_rises() -> None:
     error = only(ERROR, example(**other_model(**WORSE)), example(**OLD))
     accuracy = only({"gap.test_accuracy": {"max_regression": 0}}, example(**other_model(**WORSE)), example(**OLD))
