@@ -191,11 +191,11 @@ def _no_way(data: Data, shape: Wanted | None, settings: Settings) -> str:
     fixed = [length for length in shape or () if length is not None]
     if settings.reshape != "auto":
         return f"{problem}, and --reshape {settings.reshape} does not bring them together; try --reshape auto."
-    if data.features is not None:
-        return f"{problem}; the table's feature columns are {listed(data.features, 8)}."
     if data.axes in ("hw", "hwc", "chw") and len(fixed) == 3:
         sides = sorted(fixed, key=lambda length: length in (1, 3, 4))[:2]
         return f"{problem}; resize the images with --resize {sides[0]},{sides[1]} if that was done in training."
     if shape is not None and len(fixed) == len(shape) and math.prod(fixed) == math.prod(sample):
         return f"{problem}; the sizes agree, so --reshape unflatten would fill it row by row."
+    if data.features is not None:
+        return f"{problem}; the table's feature columns are {listed(data.features, 8)}."
     return f"{problem}; store the samples in the model's shape, or choose with --reshape."

@@ -127,10 +127,12 @@ def test_colour_pixels_flatten_in_two_ways_so_the_user_says_which() -> None:
 
 def test_rows_become_images_only_on_request() -> None:
     x = counting(64)
-    assert refusal(holding(x), (1, 8, 8)) == (
-        "samples have shape (64,) but the model's input is (1, 8, 8); "
-        "the sizes agree, so --reshape unflatten would fill it row by row."
-    )
+    table = holding(x, "features", "csv", features=tuple(f"pixel{i}" for i in range(64)))
+    for data in (holding(x), table):
+        assert refusal(data, (1, 8, 8)) == (
+            "samples have shape (64,) but the model's input is (1, 8, 8); "
+            "the sizes agree, so --reshape unflatten would fill it row by row."
+        )
     np.testing.assert_array_equal(fitted(holding(x), (1, 8, 8), reshape="unflatten"), x.reshape(2, 1, 8, 8))
 
 
