@@ -24,7 +24,22 @@ CARDS: tuple[Card, ...] = (
         can_tell="Whether the model does worse on the test split than chance in drawing these samples explains.",
         cannot_tell=LIKE_THE_TEST_SPLIT,
         contradictions="One very confident wrong answer can rule the mean loss: read it beside the error gap.",
-        covers=("gap.train_loss", "gap.test_loss", "gap.per_class"),
+        covers=("gap.per_class",),
+    ),
+    Card(
+        id="gap.test_loss",
+        title="Test loss",
+        meaning="What an unseen sample costs on average; train_loss says the same of a train sample.",
+        formula="L = mean over the split's samples of ℓ(f(x), y)",
+        source="standard",
+        variant=(
+            "ℓ is −ln of the probability given to the right class; for regression half the squared error. The audited "
+            "model in evaluation mode; no augmentation, no weight penalty."
+        ),
+        normalisation="Mean per sample: nats, or half the squared units of the target, summed over outputs.",
+        can_tell="How good the probabilities, or the predictions, are on samples like these.",
+        cannot_tell=LIKE_THE_TEST_SPLIT,
+        covers=("gap.train_loss", "gap.per_class.train_loss", "gap.per_class.test_loss"),
     ),
     Card(
         id="gap.error_gap",
@@ -36,9 +51,19 @@ CARDS: tuple[Card, ...] = (
         normalisation="Share of samples.",
         can_tell="Whether wrong answers become more frequent on the test split.",
         cannot_tell=f"{LIKE_THE_TEST_SPLIT} A model that is wrong everywhere has no gap either.",
+    ),
+    Card(
+        id="gap.test_error",
+        title="Test error",
+        meaning="How often the model is wrong on unseen samples; train_error says the same of the train split.",
+        formula="wrong answers / samples of the split; accuracy is 1 − error",
+        source="standard: the mean 0–1 loss",
+        variant="The answer is the largest score; with one score, its sign. Null for regression.",
+        normalisation="Share of samples.",
+        can_tell="How often to expect a wrong answer on samples like these, within its interval.",
+        cannot_tell=f"{LIKE_THE_TEST_SPLIT} Nor how grave a mistake is.",
         covers=(
             "gap.train_error",
-            "gap.test_error",
             "gap.train_accuracy",
             "gap.test_accuracy",
             "gap.per_class.train_error",

@@ -88,6 +88,20 @@ def test_a_number_is_found_by_any_of_its_names(name, first):
     assert find_cards(name)[0].id == first
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gap.test_error", "gap.test_error: Test error How often the model is wrong on unseen samples;"),
+        ("gap.train_error", "share of wrong answers; null for regression"),
+        ("gap.test_accuracy", "accuracy is 1 − error"),
+        ("gap.test_loss", "half the squared error"),
+    ],
+)
+def test_a_split_is_explained_by_a_card_of_its_own_not_by_that_of_the_gap(name, words):
+    shown = " ".join(run(name).stdout.split())
+    assert words in shown and "_gap:" not in shown
+
+
 def test_part_of_a_number_brings_the_card_of_the_whole():
     assert [card.id for card in find_cards("gamma_std")] == ["fisher.gamma_std", "fisher.gamma"]
 
