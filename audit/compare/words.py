@@ -143,8 +143,8 @@ def primary_note(primary: Number, about: str) -> str:
     if about == "recipes":
         return rest + "It speaks of the recipes: the spread between seeds is in the interval."
     return rest + (
-        "It speaks of these two models on these test samples. The same recipe with another seed gives another model; to "
-        "compare recipes, give several seeds of each with --group."
+        "It speaks of these two models on these test samples. The same recipe with another seed gives another model; "
+        "to compare recipes, give several seeds of each with --group."
     )
 
 
