@@ -22,6 +22,7 @@ from audit.watch import CONVOLUTIONS, Calls, arrange, modules_with_weights
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.modules.instancenorm._InstanceNorm)
 RECURRENT = ("lstm", "gru", "rnn")
 CONVOLUTION = "a convolution: its weights are shared over positions, so the exact duality does not hold"
+ON_REQUEST = "; --conv has it measured over its patches"
 
 
 @dataclass(frozen=True)
@@ -108,12 +109,19 @@ def find_layers(model: Model, example: Tensor, convolutions: bool = False) -> La
 
 def _nothing_to_measure(model: Model, passed: Sequence[PassedBy], convolutions: bool) -> str:
     seen = ", ".join(f"{layer.name} ({layer.op})" for layer in passed[:5]) or "no layer with weights at all"
-    ordinary = any(isinstance(module, CONVOLUTIONS) and module.groups == 1 for module in model.network.modules())
+    ordinary = any(map(_ordinary, model.network.modules()))
     remedy = ", or have its convolutions measured with --conv" if ordinary and not convolutions else ""
     return (
         f"{model.path.name}: no dense layer was found (it has {seen}); gen-audit measures dense layers, so audit a "
         f"model that has one, such as a network with a linear head{remedy}."
     )
+
+
+def _ordinary(module: nn.Module) -> bool:
+    """A convolution that is a dense layer over patches, if used once; a class of its own may answer otherwise."""
+    if not isinstance(module, CONVOLUTIONS) or type(module) not in CONVOLUTIONS:
+        return False
+    return module.groups == 1 and module.padding_mode == "zeros"
 
 
 def _judge(model: Model, path: str, module: nn.Module, probe: Probe, convolutions: bool) -> DenseLayer | PassedBy:
@@ -128,7 +136,9 @@ def _judge(model: Model, path: str, module: nn.Module, probe: Probe, convolution
     patches = None
     if isinstance(module, CONVOLUTIONS):
         if (why := _why_no_dense_convolution(module, calls)) is not None:
-            if not convolutions or (why := why_no_patches(module, calls)) is not None:
+            if not convolutions:
+                return PassedBy(name, op, why + (ON_REQUEST if _ordinary(module) and len(calls) == 1 else ""))
+            if (why := why_no_patches(module, calls)) is not None:
                 return PassedBy(name, op, why)
             patches = Patches.of(module, tuple(calls[0][0].shape[2:]))
         op = "conv1x1" if patches is None else "conv"

@@ -117,9 +117,11 @@ def test_every_other_layer_with_weights_has_its_reason() -> None:
     reasons = {layer.name: layer.why for layer in layers.passed_by}
     assert [layer.name for layer in layers.dense] == ["head"]
     assert reasons == {
-        "conv": "a convolution: its weights are shared over positions, so the exact duality does not hold",
+        "conv": "a convolution: its weights are shared over positions, so the exact duality does not hold; "
+        "--conv has it measured over its patches",
         "norm": "a normalisation: one factor per feature, not a weight matrix",
-        "pointwise": "a 1×1 convolution over a map larger than 1×1: its weights are shared over positions",
+        "pointwise": "a 1×1 convolution over a map larger than 1×1: its weights are shared over positions; "
+        "--conv has it measured over its patches",
         "slope": "an activation with a learnt slope, not a weight matrix",
         "spare": "it is never used on the way from the input to the audited output",
         "ignored": "the audited output does not depend on it",

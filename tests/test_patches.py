@@ -24,6 +24,7 @@ from audit.settings import Settings
 
 KINDS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 SHARED = "a convolution: its weights are shared over positions, so the exact duality does not hold"
+ON_REQUEST = f"{SHARED}; --conv has it measured over its patches"
 
 
 @st.composite
@@ -76,7 +77,7 @@ def found_in(network: nn.Module, x: Tensor, conv: bool = True) -> Layers:
 def test_convolutions_are_found_only_when_asked_for() -> None:
     network, x, _ = build("lenet")
     plain, asked = found_in(network, x[:4], conv=False), found_in(network, x[:4])
-    assert [(layer.name, layer.why) for layer in plain.passed_by] == [("0", SHARED), ("3", SHARED)]
+    assert [(layer.name, layer.why) for layer in plain.passed_by] == [("0", ON_REQUEST), ("3", ON_REQUEST)]
     assert asked.passed_by == ()
     assert dense_only(asked.dense) == plain.dense
     first, second = (layer for layer in asked.dense if layer.patches is not None)
