@@ -158,7 +158,8 @@ def _capped(part: Part, settings: Settings) -> Part:
     if cap < 2:
         flag = "--samples" if part.name == "train" else "--test-samples"
         raise UsageError(f"{flag}: {cap} is too few; use at least two samples, or 0 for all.")
-    chosen = sample(part.labels[part.rows], cap, settings.seed, part.name, settings.task)
+    labels, trained = part.labels[part.rows], part.name == "train"  # a class without train samples has no gap
+    chosen = sample(labels, cap, settings.seed, part.name, settings.task, every_class=trained)
     return Part(part.name, part.source, part.labels, part.rows, part.rows[chosen])
 
 

@@ -11,14 +11,16 @@ import numpy as np
 from audit.data.labels import is_one_hot, is_whole
 from audit.data.source import Array, Rows
 
+MOVED = 100  # one sample in so many, at most, may go to classes that their share alone would leave without any
 
-def sample(labels: Array, size: int, seed: int, stream: str, task: str = "auto") -> Rows:
-    """`size` positions, ascending; each class gets its share of them, rounded up or down."""
+
+def sample(labels: Array, size: int, seed: int, stream: str, task: str = "auto", *, every_class: bool = False) -> Rows:
+    """`size` positions, ascending; each class gets its share of them, rounded up or down, on request at least one."""
     if size >= len(labels):
         return np.arange(len(labels), dtype=np.int64)
     draws = _draws(seed, stream)
     codes, counts = strata(labels, task)
-    quota = apportion(counts, size, draws.random_raw(len(counts)))
+    quota = (apportion_to_all if every_class else apportion)(counts, size, draws.random_raw(len(counts)))
     order = np.lexsort((draws.random_raw(len(labels)), codes))  # class by class, each in its drawn order
     rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.sort(order[rank < quota[codes[order]]]).astype(np.int64)
@@ -53,3 +55,19 @@ def apportion(counts: Rows, size: int, ties: Array) -> Rows:
     upwards = np.lexsort((ties, -remainder))[: size - int(quota.sum())]
     quota[upwards] += 1
     return np.asarray(quota, np.int64)
+
+
+def apportion_to_all(counts: Rows, size: int, ties: Array) -> Rows:
+    """As `apportion`, with one for each that would get none; without, where that would move more than 1 % of `size`.
+
+    Beyond that, the losses of rare classes, or of integer targets that are no classes, would weigh too much in a mean.
+    """
+    proportional = apportion(counts, size, ties)
+    quota, lone = proportional, proportional == 0
+    while lone.sum() * MOVED <= size:
+        quota = np.ones_like(counts)
+        quota[~lone] = apportion(counts[~lone], size - int(lone.sum()), ties[~lone])
+        if quota.all():
+            return quota
+        lone |= quota == 0
+    return proportional

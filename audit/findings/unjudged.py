@@ -37,7 +37,7 @@ def _gap(report: Report) -> Iterator[Open]:
     bounds = gap.error_gap_ci95 if error else gap.loss_gap_ci95
     if bounds is None:
         yield "Whether the gap is more than chance", "There is no interval for it."
-    elif not above_zero(bounds) and not below_zero(bounds):
+    elif any(bounds) and not above_zero(bounds) and not below_zero(bounds):
         widest = max(abs(bounds[0]), abs(bounds[1]))
         size = f"{100 * widest:.2f} percentage points" if error else number(widest)
         yield (
@@ -47,8 +47,10 @@ def _gap(report: Report) -> Iterator[Open]:
 
 
 def _blocks(report: Report) -> Iterator[Open]:
-    for key in broken_blocks(report) & set(BLOCKS):
-        yield BLOCKS[key], "A self-check that its numbers rest on failed."
+    broken = broken_blocks(report)
+    for key, name in BLOCKS.items():
+        if key in broken:
+            yield name, "A self-check that its numbers rest on failed."
     for key, name in BLOCKS.items():
         block = getattr(report.network, key)
         if block is None:
@@ -81,8 +83,10 @@ def _labels(report: Report) -> Iterator[Open]:
 def _classes(report: Report) -> Iterator[Open]:
     names = [row.name for row in report.gap.per_class if row.loss_gap is None]
     if names:
-        which = "class" if len(names) == 1 else "classes"
-        yield f"The gap of {which} {listed(names)}", "There are no samples of it in one of the splits."
+        which, it = ("class", "it") if len(names) == 1 else ("classes", "them")
+        partly = any(split.samples < split.total for split in (report.data.train, report.data.test))
+        where = "the part of one of the splits that was used" if partly else "one of the splits"
+        yield f"The gap of {which} {listed(names)}", f"There are no samples of {it} in {where}."
 
 
 def _layers(report: Report) -> Iterator[Open]:

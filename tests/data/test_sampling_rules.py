@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit.data import read_data
-from audit.data.sampling import apportion, sample, strata
+from audit.data.sampling import apportion, apportion_to_all, sample, strata
 from audit.settings import Settings
 
 class_sizes = st.lists(st.integers(2, 40), min_size=1, max_size=6)
@@ -54,6 +54,26 @@ def test_shares_add_up(sizes: list[int], share: float) -> None:
     quota = apportion(counts, size, np.arange(len(sizes)))
     assert quota.sum() == size
     assert ((quota >= 0) & (quota <= counts)).all()
+
+
+@settings(deadline=None)
+@given(sizes=st.lists(st.integers(1, 1000), min_size=1, max_size=20), share=st.floats(0, 0.99))
+def test_every_class_is_kept_where_that_moves_little(sizes: list[int], share: float) -> None:
+    counts, ties = np.array(sizes), np.arange(len(sizes))
+    size = int(share * counts.sum())
+    quota, plain = apportion_to_all(counts, size, ties), apportion(counts, size, ties)
+    assert quota.sum() == size and ((quota >= 0) & (quota <= counts)).all()
+    if plain.all() or 100 * (plain == 0).sum() > size:
+        np.testing.assert_array_equal(quota, plain)
+    elif len(sizes) * 100 <= size:
+        assert quota.all()
+
+
+def test_a_rare_class_is_not_lost_to_the_cap(tmp_path: Path) -> None:
+    y = np.append(np.arange(3000) % 2, [2] * 3)
+    write_both(tmp_path, folders.write_npz, np.random.default_rng(0).normal(size=(3103, 2)), np.append(y, y[:100]), 100)
+    data = read_data(tmp_path, Settings(samples=400))
+    assert sorted(np.bincount(data.train.y.astype(int)).tolist()) == [1, 199, 200]
 
 
 def test_the_choice_is_the_same_on_every_machine() -> None:

@@ -6,7 +6,7 @@ from audit.blocks.hygiene import ClassBalance
 from audit.findings.rule import Rule, Verdict
 from audit.findings.words import listed
 from audit.numbers import number, percent
-from audit.report import Report
+from audit.report import Report, SplitReport
 
 P = "hygiene.class_balance"
 
@@ -19,22 +19,42 @@ def find(report: Report) -> Verdict | None:
     absent = set(balance.missing_in_test or ())
     untrained = [name for name in balance.missing_in_train or () if name not in absent]
     if untrained:
-        return _untrained(untrained)
+        train = report.data.train
+        return _unused(untrained, train) if train.samples < train.total else _untrained(untrained)
     return _different(balance) if balance.differ else None
 
 
 def _untrained(names: list[str]) -> Verdict:
-    which = "A class is" if len(names) == 1 else f"{number(len(names))} classes are"
+    it, its = ("it", "its") if len(names) == 1 else ("them", "their")
     return Verdict(
         level="concern",
-        title=f"{which} tested but not trained: {listed(names)}",
+        title=f"{_which(names)} tested but not trained: {listed(names)}",
         explanation=(
-            "The test split has samples of it, the train split none. The model cannot have learnt it from these data, "
-            "and the gap counts its samples all the same."
+            f"The test split has samples of {it}, the train split none. The model cannot have learnt {it} from these "
+            f"data, and the gap counts {its} samples all the same."
         ),
         advice="Check that the folder holds the whole train split and that the class names agree in both splits.",
         evidence=(f"{P}.missing_in_train", f"{P}.train", f"{P}.test"),
     )
+
+
+def _unused(names: list[str], train: SplitReport) -> Verdict:
+    it, its = ("it", "its") if len(names) == 1 else ("them", "their")
+    return Verdict(
+        level="note",
+        title=f"{_which(names)} tested but not in the part of train that was used: {listed(names)}",
+        explanation=(
+            f"{number(train.samples)} of {number(train.total)} train samples were used, and none of {it} is among "
+            f"them. Whether the model was trained on {it} is not known from here; the gap counts {its} test samples "
+            "all the same."
+        ),
+        advice="Run the audit again with a larger --samples, or with 0 for all.",
+        evidence=(f"{P}.missing_in_train", "data.train.samples", "data.train.total"),
+    )
+
+
+def _which(names: list[str]) -> str:
+    return "A class is" if len(names) == 1 else f"{number(len(names))} classes are"
 
 
 def _different(balance: ClassBalance) -> Verdict:
@@ -55,7 +75,10 @@ RULE = Rule(
     id="class-balance",
     title="Classes in both splits",
     meaning="Whether train and test hold the same classes in the same proportions.",
-    conditions="concern: a class has test samples but no train samples; watch: class_balance.differ (p < 0.01)",
+    conditions=(
+        "concern: a class has test samples but no train samples; note: the same, where only a part of train was used; "
+        "watch: class_balance.differ (p < 0.01)"
+    ),
     source="Pearson (1900), with a permutation distribution; see the card hygiene.class_balance.",
     origin="p < 0.01: one pair of alike splits in a hundred is called different.",
     cannot_tell="Which of the two proportions is that of the real use.",
