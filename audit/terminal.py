@@ -34,7 +34,7 @@ def summary(report: Report) -> list[str]:
     parity = model.parity
     lines = [
         f"{model.path}: {model.task}, {_count(model.parameters, 'parameter')}, "
-        f"{_count(len(report.layers), 'dense layer')} measured, {_count(len(report.passed_by), 'layer')} passed by",
+        f"{_layers(report)} measured, {_count(len(report.passed_by), 'layer')} passed by",
         f"{data.path}: {data.layout}, {_used(data.train.samples, data.train.total)} train and "
         f"{_used(data.test.samples, data.test.total)} test samples",
     ]
@@ -44,6 +44,13 @@ def summary(report: Report) -> list[str]:
             f"(tolerance {parity.tolerance:.1e})"
         )
     return [*lines, *gap_lines(report.gap), *finding_lines(report)]
+
+
+def _layers(report: Report) -> str:
+    """Convolutions, measured on request over their patches, are counted apart."""
+    convolutions = sum(layer.op == "conv" for layer in report.layers)
+    counts = (len(report.layers) - convolutions, "dense layer"), (convolutions, "convolution")
+    return " and ".join(_count(number, noun) for number, noun in counts if number)
 
 
 def finding_lines(report: Report) -> list[str]:
@@ -62,6 +69,7 @@ def gap_lines(gap: GapReport) -> list[str]:
     if gap.train_error is not None and gap.test_error is not None and gap.error_gap is not None:
         lines.append(_line("error", gap.train_error, gap.test_error, gap.error_gap, gap.error_gap_ci95, percent=True))
     if gap.train_rmse is not None and gap.test_rmse is not None:
+        lines[0] += "; the loss is half the squared error, summed over outputs"
         lines.append(f"RMSE   train {gap.train_rmse:.4g}, test {gap.test_rmse:.4g}")
     return lines
 

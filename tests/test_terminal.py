@@ -1,0 +1,36 @@
+"""The few lines that an audit says on the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from audit.report import Report
+from audit.terminal import summary
+
+
+def example(name: str) -> Report:
+    path = Path(__file__).parent / "render" / f"{name}_report.json"
+    return Report.from_json(path.read_text(encoding="utf-8"), path.name)
+
+
+@pytest.mark.parametrize(
+    ("ops", "words"),
+    [
+        (["gemm", "linear"], "2 dense layers measured"),
+        (["conv", "conv", "gemm", "conv1x1"], "2 dense layers and 2 convolutions measured"),
+        (["conv"], "1 convolution measured"),
+    ],
+)
+def test_convolutions_are_counted_apart_from_dense_layers(ops: list[str], words: str) -> None:
+    report = example("example")
+    layers = [replace(report.layers[0], op=op) for op in ops]
+    assert f" parameters, {words}, " in summary(replace(report, layers=layers))[0]
+
+
+def test_a_regression_says_what_its_loss_is() -> None:
+    regression, classification = "\n".join(summary(example("regression"))), "\n".join(summary(example("example")))
+    said = "; the loss is half the squared error, summed over outputs\nRMSE   train "
+    assert said in regression and "squared" not in classification
