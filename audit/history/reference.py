@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,11 @@ def past_audits(folder: Path | None) -> list[Named]:
 
 def reference_band(report: Report, past: Sequence[Named], folder: Path) -> Reference:
     """Lowest, median and highest value of every number over the past audits that this one can stand beside."""
-    others = [each.report for each in past if _alike(report, each.report)]
+    reasons = [_why_not(report, each.report) for each in past]
+    others = [each.report for each, why in zip(past, reasons, strict=True) if why is None]
     passed_over = len(past) - len(others)
     if not others:
-        return Reference(folder=str(folder), reports=0, passed_over=passed_over, skipped=NONE)
+        return Reference(folder=str(folder), reports=0, passed_over=passed_over, skipped=_none(reasons))
     own, past_ones = report.to_dict(), [other.to_dict() for other in others]
     numbers = [_number(entry, own, past_ones) for entry in OBSERVED]
     for entry in INSIDE:
@@ -41,15 +43,24 @@ def reference_band(report: Report, past: Sequence[Named], folder: Path) -> Refer
     return Reference(folder=str(folder), reports=len(others), passed_over=passed_over, numbers=kept)
 
 
-def _alike(report: Report, other: Report) -> bool:
-    """Same task, same layers, same samples, but not the very same model."""
-    same_task = (report.model.task, report.model.loss) == (other.model.task, other.model.loss)
-    return (
-        same_task
-        and report.model.sha256 != other.model.sha256
-        and architecture(report) == architecture(other)
-        and all(same_samples(report, other, split) for split in ("train", "test"))
-    )
+def _why_not(report: Report, other: Report) -> str | None:
+    """Why an audit cannot stand beside this one: another task, samples or layers, or the very same model."""
+    if (report.model.task, report.model.loss) != (other.model.task, other.model.loss):
+        return "of another task"
+    if not all(same_samples(report, other, split) for split in ("train", "test")):
+        return "on other samples"
+    convolutions = [bool(each.settings.get("conv")) for each in (report, other)]
+    if report.model.parameters == other.model.parameters and convolutions[0] != convolutions[1]:
+        return f"audited {'with' if convolutions[1] else 'without'} --conv, unlike this one"
+    if architecture(report) != architecture(other):
+        return "of another architecture"
+    return "of this very model" if report.model.sha256 == other.model.sha256 else None
+
+
+def _none(reasons: Sequence[str | None]) -> str:
+    """Why there is no band, with how many reports each reason took away."""
+    counts = Counter(why for why in reasons if why is not None)
+    return NONE + (f" ({'; '.join(f'{why}: {count}' for why, count in counts.items())})" if counts else "")
 
 
 def _number(entry: Entry, report: dict[str, Any], others: Sequence[dict[str, Any]]) -> ReferenceNumber | None:

@@ -133,6 +133,20 @@ def test_no_band_says_why():
     assert band.numbers == [] and "no report in the folder is of another model" in band.skipped
 
 
+def test_no_band_names_what_keeps_each_report_out():
+    new, old = audit(1, 0.1), audit(2, 0.1).report
+    larger = replace(old, model=replace(old.model, parameters=7))
+    task = replace(old, model=replace(old.model, task="binary"))
+    moved = replace(old, outcomes=replace(old.outcomes, train=split(np.ones(4), np.ones(4), "other")))
+    conv = replace(old, settings={**old.settings, "conv": True}, layers=[*old.layers, old.layers[0]])
+    past = [Named("past", each) for each in (new.report, larger, task, moved, conv, conv)]
+    assert reference_band(new.report, past, Path("runs")).skipped == (
+        "no report in the folder is of another model with this architecture on these train and test samples "
+        "(of this very model: 1; of another architecture: 1; of another task: 1; on other samples: 1; "
+        "audited with --conv, unlike this one: 2)"
+    )
+
+
 def lucky(day: int, rng: np.random.Generator) -> Named:
     """An audit of a model that is wrong on one in ten samples, whichever they are: nothing changes but chance."""
     wrong = (rng.random(N) < 0.1).astype(float)
