@@ -23,6 +23,7 @@ from audit.regression import measure_fit
 from audit.resample import interval, resampled_means, wilson
 
 Array = NDArray[np.float64]
+ROUNDING = 1e-9  # of the loss: what two sums of equal numbers may differ by, and no difference between the splits
 TEST = 1 << 20  # keeps the draws of the two splits apart
 FEW = 10  # wrong, or right, answers below which the bootstrap of a share is blind
 
@@ -86,11 +87,17 @@ class _Difference:
 
     def __init__(self, train: Array, test: Array, draws: int, seed: int) -> None:
         self.train, self.test = float(train.mean()), float(test.mean())
-        self.gap = self.test - self.train
+        size = ROUNDING * max(abs(self.train), abs(self.test))
+        self.gap = _unless_rounding(self.test - self.train, size)
         train_means = resampled_means(train[:, None], draws, seed)[:, 0]
         test_means = resampled_means(test[:, None], draws, seed + TEST)[:, 0]
         self.train_ci95, self.test_ci95 = interval(train_means), interval(test_means)
-        self.gap_ci95 = interval(test_means - train_means)
+        ends = interval(test_means - train_means)
+        self.gap_ci95 = None if ends is None else (_unless_rounding(ends[0], size), _unless_rounding(ends[1], size))
+
+
+def _unless_rounding(value: float, size: float) -> float:
+    return 0.0 if abs(value) <= size else value
 
 
 def _share_interval(wrong: Array, bootstrap: Interval) -> Interval:

@@ -124,3 +124,11 @@ def test_a_target_that_never_varies_has_no_r2_and_no_interval() -> None:
     outcome = Outcome(np.ones((5, 1)), np.zeros((5, 1)), np.zeros(5), None)
     fit = measure_fit(outcome, 50, 0)
     assert (fit.r2, fit.r2_ci95, fit.rmse, fit.rmse_ci95) == (None, None, 1.0, (1.0, 1.0))
+
+
+def test_differences_of_rounding_size_are_none():
+    """A constant model: equal losses, whose sums over splits of other sizes differ in the last bits."""
+    splits = [Outcome(np.zeros((n, 10)), np.arange(n) % 10, np.full(n, np.log(10)), np.ones(n)) for n in (1203, 594)]
+    gap = measure_gap(*splits, [str(digit) for digit in range(10)], draws=200, seed=0)
+    assert (gap.loss_gap, gap.loss_gap_ci95) == (0.0, (0.0, 0.0))
+    assert all(row.loss_gap == 0.0 for row in gap.per_class)

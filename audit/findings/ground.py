@@ -7,7 +7,8 @@ import math
 from audit.report import Report
 
 GUESSING = 3.0  # standard errors above chance that count as learnt, as in the report's own warning
-NEEDS_DATA = "the model was trained on these test samples, so they are not unseen"
+ENOUGH = 0.25  # of the way from guessing to no mistake: as far as three standard errors may reach
+NEEDS_DATA = "these test samples are also in the train data, so they are not unseen"
 NEEDS_INPUT = "the model does no better than guessing on its own train data, so it is probably fed the wrong input"
 
 
@@ -35,12 +36,32 @@ def guesses(report: Report) -> bool:
         return report.gap.train_r2 is not None and report.gap.train_r2 <= 0
     rows = [(row.train_samples, row.train_error) for row in report.gap.per_class]
     present = [(samples, error) for samples, error in rows if samples and error is not None]
+    return bool(present) and _balanced(present) <= chance(report) + _slack(present, chance(report))
+
+
+def guesses_on_test(report: Report) -> bool:
+    """Whether a classifier is no better than guessing on test, with enough samples there to see a better one."""
+    rows = [(row.test_samples, row.test_error) for row in report.gap.per_class]
+    present = [(samples, error) for samples, error in rows if samples and error is not None]
     if not present:
         return False
-    chance = 1 / max(report.data.classes or 0, 2)
-    balanced = sum(1 - error for _, error in present) / len(present)
-    variance = sum(chance * (1 - chance) / samples for samples, _ in present)
-    return balanced <= chance + GUESSING * math.sqrt(variance) / len(present)
+    guess = chance(report)
+    slack = _slack(present, guess)
+    return slack <= ENOUGH * (1 - guess) and _balanced(present) <= guess + slack
+
+
+def chance(report: Report) -> float:
+    """The share of right answers, balanced over classes, of any guess."""
+    return 1 / max(report.data.classes or 0, 2)
+
+
+def _balanced(rows: list[tuple[int, float]]) -> float:
+    return sum(1 - error for _, error in rows) / len(rows)
+
+
+def _slack(rows: list[tuple[int, float]], guess: float) -> float:
+    """Three standard errors of a guesser's balanced accuracy."""
+    return GUESSING * math.sqrt(sum(guess * (1 - guess) / samples for samples, _ in rows)) / len(rows)
 
 
 def above_zero(bounds: tuple[float, float] | None) -> bool:

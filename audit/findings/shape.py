@@ -11,6 +11,7 @@ from audit.report import LayerReport, Report
 
 HALF = 0.5
 FEWEST_CLASSES = 3
+SHIFT = "Shares are of what the directions hold together; a shift common to all samples is not among it."
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from audit.fields import Interval
-from audit.numbers import interval, number
+from audit.numbers import interval, number, percent
 from audit.report import Report
 
 
@@ -33,6 +33,24 @@ def listed(names: Sequence[str], most: int = 3, longest: int = 40) -> str:
     rest = [f"{number(len(names) - most)} more"] if len(names) > most else []
     parts = shown + rest
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else "none"
+
+
+def explained(r2: float | None) -> str:
+    """A share of variance in words: below zero a constant answer would explain as much.
+
+    >>> explained(0.8884), explained(-0.07)
+    ('88.84 %', 'none (R² −0.07)')
+    """
+    return percent(r2) if r2 is None or r2 >= 0 else f"none (R² {number(r2)})"
+
+
+def layer(name: str) -> str:
+    """A layer's name as a sentence can hold it: a bare number, as in a sequence of layers, needs the word before it.
+
+    >>> layer("fc1"), layer("2"), layer("net.2")
+    ('fc1', 'layer 2', 'net.2')
+    """
+    return name if any(map(str.isalpha, name)) else f"layer {name}"
 
 
 def sentence(words: str) -> str:

@@ -107,6 +107,7 @@ def with_gap(report: Report, rng: random.Random) -> Report:
     loss["test_loss_ci95"] = around(test, rng)
     if report.model.task == "regression":
         r2 = {"train_r2": rng.choice((None, 1.0, 0.3, -2.0)), "test_r2": rng.choice((None, 1.0, 0.3, -2.0))}
+        r2["test_r2_ci95"] = None if r2["test_r2"] is None else around(r2["test_r2"], rng, 3.0)
         return replace(report, gap=replace(gap, error_gap=None, error_gap_ci95=None, train_error=None, **loss, **r2))
     wrong, wrong_test = (rng.choice((0.0, 1.0, round(rng.random(), 3))) for _ in range(2))
     error = {"train_error": wrong, "test_error": wrong_test, "error_gap": wrong_test - wrong}
@@ -115,9 +116,9 @@ def with_gap(report: Report, rng: random.Random) -> Report:
     return replace(report, gap=replace(gap, **loss, **error))
 
 
-def around(value: float, rng: random.Random) -> tuple[float, float] | None:
+def around(value: float, rng: random.Random, widest: float = 0.3) -> tuple[float, float] | None:
     """An interval that holds the value, or none."""
-    width = rng.choice((0.0, 0.01, 0.3))
+    width = rng.choice((0.0, 0.01, widest))
     return rng.choice((None, (value - width, value + width), (value - width, value + width)))
 
 

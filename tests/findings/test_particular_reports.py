@@ -95,7 +95,7 @@ def test_a_leaked_test_split_silences_what_rests_on_the_gap() -> None:
     assert not {"gap", "steep-gap", "flat-gap", "underfit", "gap-layers", "gap-classes", "worse-than-guessing"} & set(
         found
     )
-    assert open_questions(leaked)["How the model does on unseen data"].why.startswith("The model was trained on these")
+    assert open_questions(leaked)["How the model does on unseen data"].why.startswith("These test samples are also in")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,10 @@ def find(report: Report) -> Verdict | None:
             f"are in train with another {name}, so no model can be right on all of them. Either a {name} is wrong, or "
             "the input does not hold the answer."
         ),
-        advice=f"Look at the samples in hygiene.conflicts; settle which {name} is right or add what sets them apart.",
+        advice=(
+            f"Look at the samples in the section on data hygiene; settle which {name} is right or add what sets them "
+            "apart."
+        ),
         evidence=(
             "hygiene.conflicting_labels",
             "hygiene.conflicts.within_train",

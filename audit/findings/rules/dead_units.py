@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from audit.findings.rule import NO_LIMIT, Rule, Verdict
+from audit.findings.words import layer as called
 from audit.findings.words import listed
 from audit.numbers import number, share
 from audit.report import LayerReport, Report
@@ -18,7 +19,7 @@ def find(report: Report) -> Verdict | None:
     if not silent:
         return None
     rare = sum(0 < count < RARE * layer.samples for _, layer in layers for count in _units(layer))
-    dead, where = sum(silent.values()), [f"{report.layers[place].name} ({silent[place]})" for place in silent]
+    dead, where = sum(silent.values()), [f"{called(report.layers[place].name)} ({silent[place]})" for place in silent]
     seldom = f" {number(rare)} more {'does' if rare == 1 else 'do'} on fewer than 1 % of them." if rare else ""
     return Verdict(
         level="note",

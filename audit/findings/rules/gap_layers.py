@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from audit.findings.ground import gap_is_real
 from audit.findings.rule import NO_LIMIT, Rule, Verdict
-from audit.findings.shape import shapes, told
+from audit.findings.shape import SHIFT, shapes, told
+from audit.findings.words import layer
 from audit.report import Report
 
 SHOWN = 4
@@ -22,9 +23,11 @@ def find(report: Report) -> Verdict | None:
         explanation=(
             f"{_capital(told(first))}; {others}. Each layer "
             "accounts for the whole gap, by construction, so that none of them can be called its origin: what differs "
-            "is how few directions it takes."
+            f"is how few directions it takes. {SHIFT}"
         ),
-        advice=f"When you compare two models, look at {first.name} first; shares of different layers do not add up.",
+        advice=(
+            f"When you compare two models, look at {layer(first.name)} first; shares of different layers do not add up."
+        ),
         evidence=tuple(shape.path for shape in found),
     )
 

@@ -18,19 +18,16 @@ def find(report: Report) -> Verdict | None:
     listed = len(block.samples)
     if listed > FEW * block.pairs:
         return None
-    more = (
-        " That is more than the whole gap, since other test samples cost less than their partners."
-        if block.samples_share > 1
-        else ""
-    )
+    more = " Others cost less than their partners." if block.samples_share > 1 else ""
     first = block.samples[0]
     return Verdict(
         level="note",
-        title=f"{number(listed)} test samples make up {share(block.samples_share)} of the gap",
+        title=_title(listed, block.samples_share),
         explanation=(
             f"Of {number(block.pairs)} test samples, each compared with its most similar train sample, the "
-            f"{number(listed)} costliest ({percent(listed / block.pairs)}) hold most of the difference in loss.{more} "
-            "A mean loss can be ruled by a few confident mistakes."
+            f"{number(listed)} costliest ({percent(listed / block.pairs)}) hold {share(block.samples_share)} of the "
+            f"summed difference in loss, whose mean over all pairs is {number(block.gap)}.{more} A mean "
+            "loss can be ruled by a few confident mistakes."
         ),
         advice=(
             f"Look at them, beginning with test sample {first.index} beside train sample {first.partner}: "
@@ -44,6 +41,12 @@ def find(report: Report) -> Verdict | None:
             "network.duality.samples[0].gap",
         ),
     )
+
+
+def _title(listed: int, part: float) -> str:
+    if part > 1:
+        return f"{number(listed)} test samples cost more than the whole difference between test samples and partners"
+    return f"{number(listed)} test samples make up {share(part)} of the summed differences to their partners"
 
 
 RULE = Rule(

@@ -28,11 +28,12 @@ def _void(report: Report, leak: Leak) -> Verdict:
         level="concern",
         title="The verdict is void: test samples are also in train",
         explanation=(
-            f"{sentence(leak.why)} {_counted(report, leak)} The gap on such a test split says nothing about new data."
+            f"{sentence(leak.why)}{'' if _says_count(leak) else f' {_counted(report, leak)}'} The gap on such a test "
+            "split says nothing about new data."
         ),
         advice=(
-            "Remove the copies listed under hygiene.duplicate_pairs from one of the splits, or take a test split that "
-            "was set aside before training; then run the audit again."
+            "Remove the copies, listed in the section on data hygiene, from one of the splits, or take a test split "
+            "that was set aside before training; then run the audit again."
         ),
         evidence=(*EVIDENCE, "hygiene.leaked.void", "hygiene.duplicates_across_splits"),
     )
@@ -48,7 +49,7 @@ def _some(report: Report, leak: Leak) -> Verdict:
         level="note" if leak.coincidences >= leak.copies else "watch",
         title=f"{some(leak.copies, 'test sample is', 'test samples are')} also in train",
         explanation=f"{_counted(report, leak)}{chance} That does not void the gap, which was measured with them.",
-        advice="Look at the pairs under hygiene.duplicate_pairs, and drop from test those that are real copies.",
+        advice="Look at the pairs in the section on data hygiene, and drop from test those that are real copies.",
         evidence=(*EVIDENCE, "hygiene.leaked.coincidences", "hygiene.duplicates_across_splits"),
     )
 
@@ -67,6 +68,10 @@ def _none(report: Report, leak: Leak) -> Verdict:
         advice="Nothing to do here; if samples come in groups (persons, scenes, days), check that no group is in both.",
         evidence=EVIDENCE,
     )
+
+
+def _says_count(leak: Leak) -> bool:
+    return leak.why.startswith(f"{number(leak.copies)} of ")
 
 
 def _counted(report: Report, leak: Leak) -> str:

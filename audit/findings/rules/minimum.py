@@ -24,7 +24,7 @@ def find(report: Report) -> Verdict | None:
     reasons = "; and ".join(_reason(report, place) for place in places)
     return Verdict(
         level="note",
-        title="The model is not at rest in a minimum, so the theory behind flatness does not quite apply",
+        title=f"The model {_failing(report, places)}, so the theory behind flatness does not quite apply",
         explanation=(
             f"The source studies look at models that fit their train data and stopped moving; here {reasons}. That is "
             "no fault of the model. Flatness, Fisher information and the steep and flat parts of the gap are measured "
@@ -36,6 +36,13 @@ def find(report: Report) -> Verdict | None:
         ),
         evidence=tuple(f"checks[{place}].{key}" for place in places for key in ("status", "value", "tolerance")),
     )
+
+
+def _failing(report: Report, places: list[int]) -> str:
+    failed = {report.checks[place].id for place in places}
+    if failed == set(WORDS):
+        return "neither fits its train data nor is at rest in a minimum"
+    return "does not fit its train data" if "interpolation" in failed else "is not at rest in a minimum"
 
 
 def _reason(report: Report, place: int) -> str:

@@ -27,12 +27,12 @@ def find(report: Report) -> Verdict | None:
     places = range(min(NAMED, len(labels.suspects)))
     return Verdict(
         level="concern" if shaped else "watch",
-        title=f"About {share(labels.estimated_rate)} of the train labels are probably wrong",
+        title=f"About {share(labels.estimated_rate)} of the train labels {_how_surely(labels)} wrong",
         explanation=f"{_neighbours(report, labels)} {reading}",
         advice=(
             f"Check these train samples first (position in train, given label, label of most neighbours): "
-            f"{', '.join(map(_named, labels.suspects[:NAMED]))}. More of them stand under {LABELS}.suspects. Correct "
-            "or drop what is wrong, train again and audit again."
+            f"{', '.join(map(_named, labels.suspects[:NAMED]))}. More of them stand in the section on data hygiene. "
+            "Correct or drop what is wrong, train again and audit again."
             if labels.suspects
             else "Draw a hundred train samples at random and check their labels by hand; correct what is wrong."
         ),
@@ -42,6 +42,12 @@ def find(report: Report) -> Verdict | None:
             *(f"{LABELS}.suspects[{place}].index" for place in places),
         ),
     )
+
+
+def _how_surely(labels: SuspectedMislabels) -> str:
+    """The rate's own interval is above zero; where the rule's count is not beyond chance, the two do not agree."""
+    usual = labels.expected_by_chance_ci95
+    return "may be" if usual is not None and labels.count is not None and labels.count <= usual[1] else "are probably"
 
 
 def _no_shape(report: Report, found: Sequence[Shape]) -> str:
@@ -59,7 +65,8 @@ def _neighbours(report: Report, labels: SuspectedMislabels) -> str:
     chance = (
         ""
         if labels.expected_by_chance is None
-        else f"; if they were as right as the test labels, about {number(round(labels.expected_by_chance))} would be"
+        else f"; if they were as right as the test labels, about {number(round(labels.expected_by_chance))}"
+        f"{within(labels.expected_by_chance_ci95)} would be"
     )
     return (
         f"{number(labels.count)} of {number(report.data.train.samples)} train labels are contradicted by nearly all of "
@@ -86,7 +93,8 @@ RULE = Rule(
     meaning="Whether train labels contradict those of similar samples, and the gap looks as if they were learnt.",
     conditions=(
         "lower end of the estimated rate's 95 % interval > 0; concern where also the gap, if it is beyond chance, has "
-        "clearly less than half of its size in the C steepest directions of each hidden layer (as flat-gap); else watch"
+        "clearly less than half of its size in the C steepest directions of each hidden layer (as flat-gap); else "
+        "watch. The title says may be, not probably, where the labels called suspect are no more than chance explains"
     ),
     source=(
         "Feng & Tu, The activity-weight duality in feed forward neural networks (2022), section 4.3 and Fig. "

@@ -28,7 +28,7 @@ def find(report: Report) -> Verdict | None:
             f"{percent(part)} of the test samples lie far closer to one train sample than chance would bring them."
             f"{beside} {reading}"
         ),
-        advice="Look at the pairs under hygiene.near.pairs; drop from test what is the same thing twice.",
+        advice="Look at the pairs in the section on data hygiene; drop from test what is the same thing twice.",
         evidence=(
             "hygiene.near_duplicates",
             "hygiene.near.within_train",

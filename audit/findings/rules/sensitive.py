@@ -11,6 +11,7 @@ from audit.report import Report
 
 S = "network.sensitivity"
 BOUND = "prop-3.8"
+WHOLE = "the model's input"  # what the bound is about, unless no dense layer is fed by it
 
 
 def find(report: Report) -> Verdict | None:
@@ -47,9 +48,11 @@ def _tight(report: Report, places: list[int]) -> str:
     if block is None or not places:
         return ""
     bound = block.bounds[places[0]]
+    whole = bound.about == WHOLE
+    own = "" if whole else f" For {bound.about.split(',')[0]} it is {number(bound.left)}."
     return (
-        f" The bound that the source study derives from the sharpness of the weights allows {number(bound.right)}; "
-        f"{share(bound.tightness)} of it is used."
+        f"{own} The bound that the source study derives from the sharpness of the weights allows "
+        f"{number(bound.right)}{'' if whole else ' there'}; {share(bound.tightness)} of it is used."
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from audit.findings.ground import gap_is_real, labels_in_doubt
 from audit.findings.rule import Rule, Verdict
-from audit.findings.shape import Shape, hidden_shapes, in_few, spread_out, told
+from audit.findings.shape import SHIFT, Shape, hidden_shapes, in_few, spread_out, told
 from audit.report import Report
 
 PAPER = "Feng & Tu, The activity-weight duality in feed forward neural networks (2022)"
-MEANT = "A direction is a way of changing the layer's weights; a steep one is where the loss reacts most."
+MEANT = f"A direction is a way of changing the layer's weights; a steep one is where the loss reacts most. {SHIFT}"
 
 
 def find_steep(report: Report) -> Verdict | None:

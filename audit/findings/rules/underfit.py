@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from audit.findings.ground import labels_in_doubt
+import math
+
+from audit.findings.ground import chance, labels_in_doubt
 from audit.findings.rule import Rule, Verdict
-from audit.findings.words import within
+from audit.findings.words import explained, within
 from audit.numbers import number, percent
 from audit.report import Report
 
@@ -22,21 +24,41 @@ def _classification(report: Report) -> Verdict | None:
         return None
     if gap.train_error <= gap.error_gap_ci95[1]:
         return None
+    paid = _too_sure(report, gap.train_error)
     return Verdict(
         level="note",
         title="Most of what goes wrong on test already goes wrong on train: consistent with an underfit",
         explanation=(
             f"The model answers {percent(gap.train_error)} of its train samples wrongly"
             f"{within(gap.train_error_ci95, 'percent')}, more than the gap adds to it on test. A small gap is no "
-            "praise here: a model that learns little has little to lose."
+            f"praise here: a model that learns little has little to lose.{paid}"
         ),
         advice=(
-            "Settle the doubtful train labels first: a model that fits them better learns them by heart."
+            "Check first that the input is scaled as in training (--scale, --mean, --std)."
+            if paid
+            else "Settle the doubtful train labels first: a model that fits them better learns them by heart."
             if labels_in_doubt(report)
             else "Try a longer training, a larger model or less regularisation before you collect more data; where the "
             "input does not hold the answer, this may also be as good as it gets."
         ),
-        evidence=("gap.train_error", "gap.train_error_ci95", "gap.error_gap", "gap.error_gap_ci95"),
+        evidence=("gap.train_error", "gap.train_error_ci95", "gap.error_gap", "gap.error_gap_ci95", "gap.train_loss"),
+    )
+
+
+def _too_sure(report: Report, wrong: float) -> str:
+    """A hint where the train loss is above what the same number of mistakes costs a model that knows how many it makes.
+
+    Such a model gives its answer the probability 1 − wrong, and the others what is left, in equal parts.
+    """
+    bounds = report.gap.train_loss_ci95
+    others = round(1 / chance(report)) - 1
+    known = -sum(part * math.log(part / ways) for part, ways in ((1 - wrong, 1), (wrong, others)) if part > 0)
+    if bounds is None or bounds[0] <= known:
+        return ""
+    return (
+        f" Its train loss of {number(report.gap.train_loss)} is above the {number(known)} of a model that is wrong as "
+        "often and knows how often: too sure on its own train data, which suggests an input scaled otherwise than in "
+        "training."
     )
 
 
@@ -48,9 +70,9 @@ def _regression(report: Report) -> Verdict | None:
         level="note",
         title="Most of what goes wrong on test already goes wrong on train: consistent with an underfit",
         explanation=(
-            f"The model explains {percent(train)} of the variance of its train targets and {percent(test)} on test: "
-            "what it leaves unexplained on train is more than what test adds to it. Noise in the targets looks the "
-            "same, and no model can explain that."
+            f"The model explains {explained(train)} of the variance of its train targets and {explained(test)} on "
+            "test: what it leaves unexplained on train is more than what test adds to it. Noise in the targets looks "
+            "the same, and no model can explain that."
         ),
         advice="Try a larger model, a longer training or better features, and compare with how noisy the targets are.",
         evidence=("gap.train_r2", "gap.test_r2"),
@@ -62,7 +84,8 @@ RULE = Rule(
     title="Underfit",
     meaning="Whether the model's mistakes are mostly made on the train samples already.",
     conditions=(
-        f"note: train error > {number(FITTED)} and above the upper end of the error gap's 95 % interval; regression: "
+        f"note: train error e > {number(FITTED)} and above the upper end of the error gap's 95 % interval, with a hint "
+        "at the input's scale where the train loss is above h(e) + e ln(C−1) beyond chance; regression: "
         f"1 − R²_train > R²_train − R²_test and R²_train < {number(1 - FITTED)}"
     ),
     source="The split of the test error into train error and gap.",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+from audit.findings.ground import below_zero, chance, guesses_on_test
 from audit.findings.rule import Rule, Verdict
-from audit.numbers import number, percent
+from audit.findings.words import within
+from audit.numbers import number, percent, share
 from audit.report import Report
 
 
@@ -15,6 +17,28 @@ def find(report: Report) -> Verdict | None:
 
 
 def _classification(report: Report) -> Verdict | None:
+    return _guessed(report) if guesses_on_test(report) else _too_sure(report)
+
+
+def _guessed(report: Report) -> Verdict:
+    gap = report.gap
+    return Verdict(
+        level="concern",
+        title="On unseen samples the model is right no more often than a guess",
+        explanation=(
+            f"It is right on {percent(gap.test_accuracy)} of {number(report.data.test.samples)} test samples; guessing "
+            f"among the classes gives {share(chance(report))}, balanced over classes. On train it is right on "
+            f"{percent(gap.train_accuracy)}: what it learnt there does not carry over to these test samples."
+        ),
+        advice=(
+            "Check first that test has the labels, the order of classes and the scaling of train. If so, the model has "
+            "learnt nothing that holds beyond its train samples: check the train labels, and do not use it."
+        ),
+        evidence=("gap.test_accuracy", "gap.test_accuracy_ci95", "gap.train_accuracy", "gap.test_loss", "data.classes"),
+    )
+
+
+def _too_sure(report: Report) -> Verdict | None:
     counts, gap = report.data.test.class_counts, report.gap
     if not counts or gap.test_loss_ci95 is None:
         return None
@@ -26,9 +50,8 @@ def _classification(report: Report) -> Verdict | None:
         title="On unseen samples the model's probabilities are worth less than a constant guess",
         explanation=(
             f"Its mean loss on test is {number(gap.test_loss)} (95 % interval from {number(gap.test_loss_ci95[0])}); "
-            f"always answering with the classes' own shares would cost {number(constant)}. Its answers may still be "
-            f"right more often than a guess ({percent(gap.test_accuracy)} are right), but it is far too sure of the "
-            "wrong ones."
+            f"always answering with the classes' own shares would cost {number(constant)}. It is right on "
+            f"{percent(gap.test_accuracy)} of the test samples, but far too sure where it is wrong."
         ),
         advice=(
             "Do not use its probabilities as they are. Fit one temperature on held-out samples, and look at the test "
@@ -39,19 +62,30 @@ def _classification(report: Report) -> Verdict | None:
 
 
 def _regression(report: Report) -> Verdict | None:
-    explained = report.gap.test_r2
+    explained, bounds = report.gap.test_r2, report.gap.test_r2_ci95
     if explained is None or explained >= 0:
         return None
+    clear = below_zero(bounds)
+    reading = (
+        "That is more than chance in drawing the test samples would give."
+        if clear
+        else "The interval reaches above 0, so that it can be chance."
+        if bounds is not None
+        else "There is no interval for it, so that it can be chance."
+    )
     return Verdict(
-        level="watch",
-        title="On unseen samples the model predicts worse than their mean would",
+        level="watch" if clear else "note",
+        title=(
+            "On unseen samples the model predicts worse than their mean would"
+            if clear
+            else "These samples do not show that the model predicts better than their mean would"
+        ),
         explanation=(
-            f"R² is {number(explained)} on {number(report.data.test.samples)} test samples, below the 0 of always "
-            f"answering their mean; on train it is {number(report.gap.train_r2)}. With few test samples that can be "
-            "chance: R² has no interval here."
+            f"R² is {number(explained)}{within(bounds)} on {number(report.data.test.samples)} test samples, below the "
+            f"0 of always answering their mean; on train it is {number(report.gap.train_r2)}. {reading}"
         ),
         advice="Compare the targets of train and test, in scale and range, before looking for a fault of the model.",
-        evidence=("gap.test_r2", "gap.train_r2", "data.test.samples"),
+        evidence=("gap.test_r2", "gap.test_r2_ci95", "gap.train_r2", "data.test.samples"),
     )
 
 
@@ -63,14 +97,16 @@ def _entropy(counts: list[int]) -> float:
 RULE = Rule(
     id="worse-than-guessing",
     title="Worse than a constant guess",
-    meaning="Whether the model's confidence does more harm than good on unseen samples.",
+    meaning="Whether a constant answer, or a guess, would have done as well on unseen samples.",
     conditions=(
-        "concern: lower end of the test loss's 95 % interval > entropy of the test labels, the least that any constant "
-        "answer costs; regression, watch: test R² < 0"
+        "concern: mean over classes of the share of test samples answered rightly ≤ 1/C + 3 standard errors of a "
+        "guesser (where these are at most a quarter of 1 − 1/C), or lower end of the test loss's 95 % interval > "
+        "entropy of the test labels, the least that any constant answer costs; regression: test R² < 0, watch where "
+        "its 95 % interval lies below 0, else note"
     ),
-    source="The definition of entropy; that of R².",
+    source="What the best constant answer costs: the labels' entropy or, in a regression, the targets' variance.",
     origin="A natural scale: what costs nothing to do.",
-    cannot_tell="How often the answers are right: a model that is right but too sure fails here, too.",
+    cannot_tell="Why. A model that is often right but too sure of its mistakes fails here, too: the title tells which.",
     find=find,
     rests_on=("gap",),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from audit.findings.ground import guesses
 from audit.findings.rule import Rule, Verdict
+from audit.findings.words import explained
 from audit.numbers import number, percent, share
 from audit.report import Report
 
@@ -13,7 +14,7 @@ def find(report: Report) -> Verdict | None:
     if not guesses(report):
         return None
     if report.model.task == "regression":
-        seen = f"It explains {percent(report.gap.train_r2)} of the variance of the targets it was trained on."
+        seen = f"It explains {explained(report.gap.train_r2)} of the variance of the targets it was trained on."
     else:
         chance = 1 / max(report.data.classes or 0, 2)
         seen = (
@@ -24,9 +25,9 @@ def find(report: Report) -> Verdict | None:
         level="concern",
         title="The model is probably not fed what it was trained on",
         explanation=(
-            f"{seen} A model that was trained on these samples does better than that, so this suggests another scale, "
-            "order of channels or order of classes than in training. Until that is settled no other number here is "
-            "about your model as you use it."
+            f"{seen}{_constant(report)} A model that was trained on these samples does better than that, so this "
+            "suggests another scale, order of channels or order of classes than in training. Until that is settled no "
+            "other number here is about your model as you use it."
         ),
         advice=(
             "Set --scale, --mean, --std, --channels or --classes as in training, and check that the folder is the "
@@ -34,6 +35,17 @@ def find(report: Report) -> Verdict | None:
         ),
         evidence=("gap.train_error", "gap.train_accuracy", "gap.train_r2", "data.classes", "data.train.samples"),
     )
+
+
+def _constant(report: Report) -> str:
+    """Said where the model does not react to its input at all, or has but one answer."""
+    sensitivity, mistakes = report.network.sensitivity, report.gap.confusion
+    if sensitivity is not None and sensitivity.mls == 0:
+        return " It gives the same scores to every input: no small change of a train sample moves them."
+    if mistakes is None or not mistakes.counts:
+        return ""
+    given = [place for place, column in enumerate(zip(*mistakes.counts, strict=False)) if any(column)]
+    return " It gives the same answer to every test sample." if len(given) == 1 else ""
 
 
 RULE = Rule(
