@@ -34,6 +34,10 @@ from audit.report import (
 from audit.suite import Results, Tail
 from audit.thumbnails import make_gallery
 
+WIDENED = (
+    "this network magnifies rounding, so more than the usual difference from the file's own runtime was let through: a "
+    "small fault of the conversion would not be seen"
+)
 MEASURE = "measure "  # how the suite names the stage of a measure
 
 
@@ -127,6 +131,7 @@ def _parity(parity: Parity) -> ParityReport:
         batch_sizes=list(parity.batch_sizes),
         max_abs_diff=parity.max_abs_diff,
         tolerance=parity.tolerance,
+        widened=parity.widened,
     )
 
 

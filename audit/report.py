@@ -59,6 +59,7 @@ class ParityReport:
     batch_sizes: list[int]
     max_abs_diff: float
     tolerance: float = says("largest difference that would have been let through; beyond it the audit stops")
+    widened: bool = says("whether the tolerance is wider than usual, since the network magnifies rounding", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)

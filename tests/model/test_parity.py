@@ -275,7 +275,9 @@ def test_rounding_that_the_network_itself_magnifies_is_rounding() -> None:
     module = Cancelling(1e4)
     parity = check_parity(model(module, Runtime(module)), X)
     assert 1e-4 < parity.max_rel_diff < 1e-2
-    assert parity.max_abs_diff < parity.tolerance
+    assert parity.max_abs_diff < parity.tolerance and parity.widened
+    plain = Cancelling(0.0)
+    assert not check_parity(model(plain, Runtime(plain)), X).widened
 
 
 def test_an_error_beyond_what_rounding_does_to_the_network_is_an_error() -> None:
