@@ -59,7 +59,7 @@ class ParityReport:
     batch_sizes: list[int]
     max_abs_diff: float
     tolerance: float = says("largest difference that would have been let through; beyond it the audit stops")
-    widened: bool = says("whether the tolerance is wider than usual, since the network magnifies rounding", default=False)
+    widened: bool = says("whether the tolerance is wider than usual, as the network magnifies rounding", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +181,7 @@ class NotJudged:
     why: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Report:
     """An audit, complete."""
 
@@ -207,6 +207,13 @@ class Report:
     timings: dict[str, float | dict[str, float]] = says(
         "wall time of each stage in seconds; measures: of each measure's last step", default_factory=dict
     )
+
+    def __repr__(self) -> str:
+        """Two lines for a prompt; `to_dict` has everything."""
+        loss = f"loss {self.gap.train_loss:.4g} on train, {self.gap.test_loss:.4g} on test"
+        levels = [finding.level for finding in self.findings]
+        weights = f"{levels.count('concern')} of concern, {levels.count('watch')} to watch"
+        return f"Report(model={self.model.path!r}, data={self.data.path!r})\n{loss}; {len(levels)} findings, {weights}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain nested values, as in the JSON."""

@@ -77,7 +77,8 @@ def check_parity(model: Model, x: Array) -> Parity:
             share = max(share, _rounding_share(model, batch, answers))
         _require(model, differences, max(share * size_scale, floor), size_scale, size)
         largest, scale = max(largest, float(differences.max())), max(scale, size_scale)
-    return Parity(model.reference_name, len(samples), sizes, largest, largest / scale, max(share * scale, floor), share > usual)
+    allowed = max(share * scale, floor)
+    return Parity(model.reference_name, len(samples), sizes, largest, largest / scale, allowed, share > usual)
 
 
 def _floor(head: str, precision: torch.dtype) -> float:
