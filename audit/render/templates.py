@@ -119,11 +119,13 @@ def cell(value: Any) -> str:
 
     >>> print(cell("<b>a</b> | *c*"))
     \<b\>a\</b\> \| \*c\*
+    >>> print(cell("@org/team"))  # a space of no width: a comment must not call people, and a backslash does not help
+    @&#8203;org/team
     """
     text = " ".join(str(value).split())
     for special in "\\`*_[]<>|#":
         text = text.replace(special, f"\\{special}")
-    return text
+    return text.replace("@", "@&#8203;")
 
 
 FILTERS: tuple[Callable[..., Any], ...] = (
