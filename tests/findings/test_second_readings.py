@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 from mutations import example
 from test_particular_reports import findings, open_questions, with_hygiene
 
@@ -48,3 +49,35 @@ def test_failed_self_checks_are_told_in_the_order_of_the_report() -> None:
     ]
     order = ["Where the gap comes from", "Flatness", "Fisher information", "Sensitivity and volume"]
     assert len(failed) > 2 and failed == [name for name in order if name in failed]
+
+
+def test_too_little_data_counts_what_the_model_was_trained_on() -> None:
+    clean = with_hygiene(suspected_mislabels={"estimated_rate": 0.0, "estimated_rate_ci95": (0.0, 0.01)})
+    fitted = replace(clean, gap=replace(clean.gap, train_error=0.0, error_gap=0.07, error_gap_ci95=(0.05, 0.09)))
+    said = findings(with_capped_train(fitted))["few-train-samples"].explanation
+    assert said.startswith("30,000 train samples (4,000 of them used here), about 3,000 a class, stand against ")
+
+
+def with_targets(outputs: int = 3, **volume: float | int | None) -> Report:
+    """The regression example with several targets and another volume."""
+    report = example("regression")
+    block = replace(report.network.sensitivity, rank_deficient_samples=0, rank_deficient_samples_centred=0, **volume)
+    network, model = replace(report.network, sensitivity=block), replace(report.model, outputs=outputs)
+    return replace(report, network=network, model=model)
+
+
+def test_the_volume_of_a_regression_is_that_of_all_its_targets() -> None:
+    found = findings(with_targets(mean_log_volume=3 * np.log(2), mean_log_volume_centred=9.0))["volume"]
+    assert found.explanation.startswith(
+        "In a typical one of the 3 directions in which the answer can change, a small change of the input comes out 2 "
+    )
+    assert "on the units of the input and on those of the targets" in found.explanation
+    assert "network.sensitivity.mean_log_volume" in found.evidence
+
+
+def test_targets_that_only_change_together_are_not_called_classes() -> None:
+    report = with_targets()
+    block = replace(report.network.sensitivity, rank_deficient_samples=report.layers[0].samples)
+    found = findings(replace(report, network=replace(report.network, sensitivity=block)))["volume"]
+    assert "fewer than the 3 directions" in found.explanation
+    assert "class" not in f"{found.title} {found.explanation} {found.advice}"

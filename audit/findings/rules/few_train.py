@@ -14,13 +14,13 @@ def find(report: Report) -> Verdict | None:
     if not (gap_is_real(report) and fits_train(report)) or labels_in_doubt(report):
         return None
     train, classes = report.data.train, report.data.classes or 0
-    capped = f" (of {number(train.total)} on disk)" if train.total > train.samples else ""
-    each = f", about {number(round(train.samples / classes))} a class," if classes else ""
+    capped = f" ({number(train.samples)} of them used here)" if train.total > train.samples else ""
+    each = f", about {number(round(train.total / classes))} a class," if classes else ""
     return Verdict(
         level="note",
         title="The model fits its train data and loses on new data: consistent with too little data",
         explanation=(
-            f"{some(train.samples, 'train sample')}{capped}{each} stand against "
+            f"{some(train.total, 'train sample')}{capped}{each} stand against "
             f"{some(report.model.parameters, 'parameter')}, and nothing here speaks against the labels. In the 110 "
             "networks studied for this tool fewer samples doubled the part of the gap in the steepest "
             "directions. One model alone cannot show what more data would bring."

@@ -17,33 +17,40 @@ def find(report: Report) -> Verdict | None:
     block = report.network.sensitivity
     if block is None or not report.layers or report.model.outputs < 2:
         return None
-    dimensions = report.model.outputs - 1
-    flat, samples = block.rank_deficient_samples_centred, report.layers[0].samples
+    centred, dimensions = _space(report)
+    flat, samples = getattr(block, f"rank_deficient_samples{centred}"), report.layers[0].samples
     if flat and samples:
-        return _collapsed(report, flat, samples, dimensions)
-    log_volume = block.mean_log_volume_centred
+        return _collapsed(report, flat, samples)
+    log_volume = getattr(block, f"mean_log_volume{centred}")
     if log_volume is None or abs(log_volume / dimensions) > LARGEST:
         return None
     factor = math.exp(log_volume / dimensions)
-    stretched = factor > 1
+    stretched, scale = factor > 1, "on how sure the model is" if centred else "on those of the targets"
     return Verdict(
         level="note",
         title=f"Small changes of the input come out {'larger' if stretched else 'smaller'} in the scores",
         explanation=(
             f"In {_typical(dimensions)} in which the answer can change, a small change of the input comes out "
-            f"{number(factor)} times as large. The number depends on the units of the input and on how sure the model "
-            "is, so that nobody can say from it alone whether it is high or low."
+            f"{number(factor)} times as large. The number depends on the units of the input and {scale}, so that "
+            "nobody can say from it alone whether it is high or low."
         ),
         advice="Use it to compare models that were trained on the same data to the same train loss; for nothing else.",
-        evidence=(f"{S}.mean_log_volume_centred", f"{S}.mean_log_volume_centred_ci95", "model.outputs"),
+        evidence=(f"{S}.mean_log_volume{centred}", f"{S}.mean_log_volume{centred}_ci95", "model.outputs"),
     )
+
+
+def _space(report: Report) -> tuple[str, int]:
+    """Which volume is about the answer, and its dimensions: a shift of all scores changes targets, but no class."""
+    outputs = report.model.outputs
+    return ("", outputs) if report.model.task == "regression" else ("_centred", outputs - 1)
 
 
 def _typical(dimensions: int) -> str:
     return "the one direction" if dimensions == 1 else f"a typical one of the {number(dimensions)} directions"
 
 
-def _collapsed(report: Report, flat: int, samples: int, dimensions: int) -> Verdict:
+def _collapsed(report: Report, flat: int, samples: int) -> Verdict:
+    centred, dimensions = _space(report)
     everywhere = flat >= samples
     narrow = [layer.name for layer in report.layers if min(layer.in_features, layer.out_features) < dimensions]
     level: Level = "watch" if everywhere and not narrow else "note"
@@ -59,10 +66,15 @@ def _collapsed(report: Report, flat: int, samples: int, dimensions: int) -> Verd
         explanation=(
             f"On {number(flat)} of {number(samples)} train samples a small change of the input reaches fewer than the "
             f"{number(dimensions)} directions in which the scores could differ: the local volume is zero there.{built} "
-            "Some classes then cannot be told apart by small changes, which may be just what the model has learnt."
+            f"Some {'classes then cannot be told apart' if centred else 'targets then only change together'} by small "
+            "changes, which may be just what the model has learnt."
         ),
-        advice="Look for units that never act and for classes that the model never answers; both can look like this.",
-        evidence=(f"{S}.rank_deficient_samples_centred", f"{S}.mean_rank", "layers[0].samples", "model.outputs"),
+        advice=(
+            "Look for units that never act and for classes that the model never answers; both can look like this."
+            if centred
+            else "Look for units that never act and for targets that follow from each other; both can look like this."
+        ),
+        evidence=(f"{S}.rank_deficient_samples{centred}", f"{S}.mean_rank", "layers[0].samples", "model.outputs"),
     )
 
 
@@ -72,7 +84,8 @@ RULE = Rule(
     meaning="Whether the network collapses, shrinks or stretches small regions around the train samples.",
     conditions=(
         "watch: on every train sample the centred scores' Jacobian has a rank below C−1 though each measured layer is "
-        "wide enough; note: on some; else, as a note, the mean stretch e^(mean_log_volume_centred / (C−1))"
+        "wide enough; note: on some; else, as a note, the mean stretch e^(mean_log_volume_centred / (C−1)). "
+        "Regression: the scores as they are, with their number in place of C−1"
     ),
     source="A simple connection from loss flatness to compressed representations in neural networks (2024), Eq. 7",
     origin=f"Rank is counted, not judged. For the stretch: {NO_LIMIT[0].lower()}{NO_LIMIT[1:]}",
