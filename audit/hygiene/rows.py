@@ -78,11 +78,6 @@ class Twins:
         return cls(x, y, x_test, y_test)
 
     @cached_property
-    def distinct_train(self) -> Ids:
-        """Position of the first of each different train input, in order."""
-        return np.sort(np.unique(self.train_x, return_index=True)[1])
-
-    @cached_property
     def across(self) -> Flags:
         """Test samples whose input is in train [m]."""
         return np.isin(self.test_x, self.train_x)

@@ -11,12 +11,6 @@ from audit.render.numbers import interval, number
 FIRST_PAGE = 6  # findings; the others follow behind the contents
 EVIDENCE = 3  # numbers shown with a finding; the JSON has all
 LEVELS = {"concern": "Concern", "watch": "Watch", "note": "Note", "good": "Good"}
-MEANINGS = {
-    "concern": "speaks against relying on the model or on these numbers",
-    "watch": "needs a decision by a person",
-    "note": "worth knowing",
-    "good": "was checked and holds",
-}
 TOWARDS = (
     (
         "NIST AI RMF 1.0, MEASURE 2.5",
