@@ -34,3 +34,13 @@ def test_a_regression_says_what_its_loss_is() -> None:
     regression, classification = "\n".join(summary(example("regression"))), "\n".join(summary(example("example")))
     said = "; the loss is half the squared error, summed over outputs\nRMSE   train "
     assert said in regression and "squared" not in classification
+
+
+def test_a_prompt_shows_a_report_in_two_lines() -> None:
+    report = example("example")
+    few = replace(report, findings=[replace(report.findings[0], level=level) for level in ("concern", "watch", "good")])
+    assert repr(few).splitlines() == [
+        "Report(model='samples/healthy.onnx', data='samples/mnist')",
+        f"loss {report.gap.train_loss:.4g} on train, {report.gap.test_loss:.4g} on test; "
+        "3 findings, 1 of concern, 1 to watch",
+    ]

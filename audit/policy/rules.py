@@ -50,7 +50,7 @@ class RuleResult:
     consequence: Consequence = "pass"  # what it does to the gate: nothing, a warning, or a failure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """The gate's answer: every result in the order of the policy, and whether the release passes."""
 
@@ -59,6 +59,14 @@ class Verdict:
     policy: str = "the default policy"
     baseline: str | None = None
     strict: bool = False  # warnings were turned into failures
+
+    def __repr__(self) -> str:
+        """Two lines for a prompt; `to_dict` has every result."""
+        from audit.policy.words import verdict_line
+
+        return (
+            f"Verdict(passed={self.passed}, policy={self.policy!r}, results={len(self.results)})\n{verdict_line(self)}"
+        )
 
     def that(self, consequence: Consequence) -> tuple[RuleResult, ...]:
         """The results with this consequence."""

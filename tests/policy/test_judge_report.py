@@ -166,3 +166,11 @@ def test_only_the_rules_that_were_kept_count_as_passed() -> None:
 
 def test_an_empty_verdict_passes() -> None:
     assert judge(Policy(()), example()).passed
+
+
+def test_a_prompt_shows_a_verdict_in_two_lines() -> None:
+    judged = verdict({GAP: {"max": 0.05}}, example())
+    assert repr(judged).splitlines() == [
+        f"Verdict(passed=False, policy={judged.policy!r}, results=1)",
+        f"failed: 1 of 1 rule of {judged.policy}: gap.error_gap.max",
+    ]
