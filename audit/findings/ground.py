@@ -34,9 +34,14 @@ def guesses(report: Report) -> bool:
     """
     if report.model.task == "regression":
         return report.gap.train_r2 is not None and report.gap.train_r2 <= 0
-    rows = [(row.train_samples, row.train_error) for row in report.gap.per_class]
-    present = [(samples, error) for samples, error in rows if samples and error is not None]
+    present = _trained(report)
     return bool(present) and _balanced(present) <= chance(report) + _slack(present, chance(report))
+
+
+def balanced_train_accuracy(report: Report) -> float | None:
+    """The mean over classes of the share of train samples answered right; None without classes."""
+    present = _trained(report)
+    return _balanced(present) if present else None
 
 
 def guesses_on_test(report: Report) -> bool:
@@ -53,6 +58,12 @@ def guesses_on_test(report: Report) -> bool:
 def chance(report: Report) -> float:
     """The share of right answers, balanced over classes, of any guess."""
     return 1 / max(report.data.classes or 0, 2)
+
+
+def _trained(report: Report) -> list[tuple[int, float]]:
+    """Samples and error of each class in train."""
+    rows = [(row.train_samples, row.train_error) for row in report.gap.per_class]
+    return [(samples, error) for samples, error in rows if samples and error is not None]
 
 
 def _balanced(rows: list[tuple[int, float]]) -> float:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from mutations import example
 from test_particular_reports import findings, open_questions, with_hygiene
 
 from audit.findings import judge
+from audit.findings.rules import gap_layers
 from audit.report import Report
 
 
@@ -81,3 +83,39 @@ def test_targets_that_only_change_together_are_not_called_classes() -> None:
     found = findings(replace(report, network=replace(report.network, sensitivity=block)))["volume"]
     assert "fewer than the 3 directions" in found.explanation
     assert "class" not in f"{found.title} {found.explanation} {found.advice}"
+
+
+def test_a_model_that_answers_the_largest_class_is_told_by_the_mean_over_classes() -> None:
+    report = example("example")
+    rows = [replace(row, train_error=float(row.name != "1")) for row in report.gap.per_class]
+    gap = replace(report.gap, per_class=rows, train_accuracy=0.9, train_error=0.1)
+    said = findings(replace(report, gap=gap))["wrong-input"].explanation
+    assert said.startswith(
+        "It is right on 90.00 % of the 4,000 train samples and, as a mean over the classes, on 10.00 %, where any "
+        "guess gives 10 %."
+    )
+    assert "or a model that answers one class only" in said
+
+
+@pytest.mark.parametrize(("count", "level"), [(10, "note"), (15, "note"), (16, "watch")])
+def test_near_twins_are_natural_up_to_the_interval_of_those_within_train(count: int, level: str) -> None:
+    near = {"within_train": 0.012, "within_train_ci95": (0.009, 0.015)}
+    found = findings(with_hygiene(near=near, near_duplicates=count))["near-copies"]
+    assert found.level == level
+    assert "Within train, 1.20 % of the samples (95 % interval 0.90 % to 1.50 %) have" in found.explanation
+
+
+def test_layers_of_a_regression_are_not_ranked() -> None:
+    report = example("example")
+    steep = replace(report, gap=replace(report.gap, error_gap_ci95=(0.05, 0.09)))
+    assert gap_layers.find(steep) is not None
+    assert gap_layers.find(replace(steep, model=replace(steep.model, task="regression"))) is None
+
+
+def test_units_stuck_at_a_ceiling_are_not_said_to_be_superfluous() -> None:
+    report = example("example")
+    first = replace(report.layers[0].sensitivity, units_active=[0, 4000])
+    changed = replace(report, layers=[replace(report.layers[0], sensitivity=first), *report.layers[1:]])
+    found = findings(changed)["dead-units"]
+    assert "works without them" not in found.explanation and "leaving them out" not in found.advice
+    assert "stuck at it" in found.explanation and "folded into the bias of the next layer" in found.advice

@@ -25,13 +25,15 @@ def find(report: Report) -> Verdict | None:
         level="note",
         title=f"{number(dead)} of {number(units)} units never {'acts' if dead == 1 else 'act'} on the train samples",
         explanation=(
-            f"A change of their value moves no score on any of {number(report.layers[0].samples)} train samples: in "
-            f"{listed(where)}.{seldom} Such units ({share(dead / units)} of all) are capacity that is not used; the "
-            "model works without them, and that alone is no fault."
+            f"A small change of their value moves no score on any of {number(report.layers[0].samples)} train samples: "
+            f"in {listed(where)}.{seldom} Behind a ReLU such units ({share(dead / units)} of all) are off throughout; "
+            "behind an activation with a ceiling (ReLU6, clip) they may also be stuck at it, or jump between both "
+            "ends. That alone is no fault."
         ),
         advice=(
-            "The model can be made smaller by leaving them out. If there are many, a smaller learning rate at the "
-            "start, another initialisation or a leaky activation keeps units alive in the next training."
+            "A unit whose value is the same on all samples can be folded into the bias of the next layer, which makes "
+            "the model smaller. If there are many, a smaller learning rate at the start, another initialisation or a "
+            "leaky activation may keep units alive in the next training."
         ),
         evidence=tuple(f"layers[{place}].sensitivity.units_active" for place in silent),
     )
@@ -44,14 +46,18 @@ def _units(layer: LayerReport) -> list[int]:
 RULE = Rule(
     id="dead-units",
     title="Dead units",
-    meaning="Whether units of the measured layers take no part in any answer to the train samples.",
+    meaning="Whether there are units of the measured layers of which no small change moves a score on a train sample.",
     conditions=(
         "note: an output of a layer of which no change moves a score on any train sample captured (units_active = 0); "
         "those that do on fewer than 1 % are counted beside them"
     ),
     source="Counting derivatives that are exactly zero, ∂f/∂z_j = 0.",
     origin=f"Zero for dead units; 1 % for rare ones is a convention. {NO_LIMIT}",
-    cannot_tell="Whether they act on other data. Smooth activations (tanh, GELU) never count as dead, however small.",
+    cannot_tell=(
+        "Whether they act on other data, and whether a unit that sits at an end of its activation always sits at the "
+        "same one. Smooth activations (tanh, GELU) count only where their slope is rounded to zero, as that of tanh at "
+        "20."
+    ),
     find=find,
     rests_on=("sensitivity",),
 )

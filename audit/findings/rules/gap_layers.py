@@ -12,7 +12,9 @@ SHOWN = 4
 
 
 def find(report: Report) -> Verdict | None:
-    """Speaks where at least two layers can be compared."""
+    """Speaks where at least two layers can be compared: shares of one number of directions, that of the classes."""
+    if report.model.task == "regression":
+        return None
     found = sorted(shapes(report), key=lambda shape: -shape.share)
     if len(found) < 2 or not gap_is_real(report) or found[0].share <= 0:
         return None
@@ -40,7 +42,7 @@ RULE = Rule(
     id="gap-layers",
     title="Layers and the gap",
     meaning="In which layer the fewest directions of the weights account for the gap.",
-    conditions="note: a gap above zero beyond chance, and at least two layers with shares",
+    conditions="note: classes, a gap above zero beyond chance, and at least two layers with shares",
     source="Feng & Tu, The activity-weight duality in feed forward neural networks (2022), Eqs. 8–11",
     origin=NO_LIMIT,
     cannot_tell=(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from audit.findings.rule import Rule, Verdict
-from audit.findings.words import some
+from audit.findings.words import some, within
 from audit.numbers import percent
 from audit.report import Report
 
@@ -12,12 +12,13 @@ def find(report: Report) -> Verdict | None:
     """Speaks where some test sample is closer to train than chance would bring it."""
     if report.hygiene is None or not report.hygiene.near_duplicates:
         return None
-    count, usual = report.hygiene.near_duplicates, report.hygiene.near.within_train
-    part = count / max(report.data.test.samples, 1)
-    natural = usual is not None and part <= usual
-    beside = "" if usual is None else f" Within train, {percent(usual)} of the samples have such a near twin."
+    count, near = report.hygiene.near_duplicates, report.hygiene.near
+    part, usual, bounds = count / max(report.data.test.samples, 1), near.within_train, near.within_train_ci95
+    natural = usual is not None and part <= max(usual, bounds[1] if bounds else usual)
+    twins = f"{percent(usual)} of the samples{within(bounds, 'percent')} have such a near twin"
+    beside = "" if usual is None else f" Within train, {twins}."
     reading = (
-        "Near twins are at least as common within train, which is consistent with data that repeat by nature."
+        "That is no more than within train beyond chance, and consistent with data that repeat by nature."
         if natural
         else "That is consistent with copies that were compressed, rounded or cut, or with bursts of similar samples."
     )
@@ -32,6 +33,7 @@ def find(report: Report) -> Verdict | None:
         evidence=(
             "hygiene.near_duplicates",
             "hygiene.near.within_train",
+            "hygiene.near.within_train_ci95",
             "hygiene.near.threshold",
             "data.test.samples",
         ),
@@ -42,7 +44,10 @@ RULE = Rule(
     id="near-copies",
     title="Near copies across the splits",
     meaning="Whether test samples are almost, but not quite, train samples.",
-    conditions=("at least one near duplicate; watch where they are more common in test than within train, else note"),
+    conditions=(
+        "at least one near duplicate; watch where they are more common in test than the upper end of the 95 % interval "
+        "of their share within train, else note"
+    ),
     source="Nearest-neighbour distances; see the card hygiene.near_duplicates.",
     origin="The threshold of hygiene.near_duplicates: with fresh test samples 0.05 of them would be called so in all.",
     cannot_tell="Shifted, mirrored or cropped copies are not seen.",

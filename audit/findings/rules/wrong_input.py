@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.findings.ground import guesses
+from audit.findings.ground import balanced_train_accuracy, chance, guesses
 from audit.findings.rule import Rule, Verdict
 from audit.findings.words import explained
 from audit.numbers import number, percent, share
@@ -15,19 +15,21 @@ def find(report: Report) -> Verdict | None:
         return None
     if report.model.task == "regression":
         seen = f"It explains {explained(report.gap.train_r2)} of the variance of the targets it was trained on."
+        otherwise = "or a model that gives one answer whatever it is fed"
     else:
-        chance = 1 / max(report.data.classes or 0, 2)
         seen = (
             f"It is right on {percent(report.gap.train_accuracy)} of the {number(report.data.train.samples)} train "
-            f"samples; guessing among the classes gives {share(chance)}, balanced over classes."
+            f"samples and, as a mean over the classes, on {percent(balanced_train_accuracy(report))}, where any guess "
+            f"gives {share(chance(report))}."
         )
+        otherwise = "or a model that answers one class only, as it may where one is by far the largest"
     return Verdict(
         level="concern",
         title="The model is probably not fed what it was trained on",
         explanation=(
             f"{seen}{_constant(report)} A model that was trained on these samples does better than that, so this "
-            "suggests another scale, order of channels or order of classes than in training. Until that is settled no "
-            "other number here is about your model as you use it."
+            f"suggests another scale, order of channels or order of classes than in training, {otherwise}. Until that "
+            "is settled no other number here is about your model as you use it."
         ),
         advice=(
             "Set --scale, --mean, --std, --channels or --classes as in training, and check that the folder is the "
