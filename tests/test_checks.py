@@ -13,6 +13,7 @@ from zoo import ZOO, Tied, build
 from audit.blocks.checks import Check
 from audit.checks import rescaling as rescaling_module
 from audit.checks import run_checks
+from audit.checks.curvature import check_curvature
 from audit.curvature.spectrum import LayerHessian
 from audit.measure import Audit, Measurement
 from audit.progress import Progress
@@ -75,6 +76,45 @@ def test_a_wrong_hessian_is_caught(make_audit: AuditMaker, monkeypatch: pytest.M
     right = LayerHessian.times
     monkeypatch.setattr(LayerHessian, "times", lambda self, V: 1.0001 * right(self, V))
     assert checked(audit, results)["hessian-probe"].status == "failed"
+
+
+def surest(times: float) -> tuple[nn.Module, Tensor, Tensor]:
+    """A network with `times` the scores of a plain one, its 12 surest samples of 200, and its answers to them."""
+    network, x, _ = build("relu", n=200)
+    network.get_parameter("4.weight").mul_(times)
+    scores: Tensor = network(x)
+    first, second = scores.topk(2).values.T
+    kept = (first - second).argsort()[-12:]
+    return network, x[kept], scores[kept].argmax(1)
+
+
+@pytest.mark.parametrize(("precision", "factor"), [("float32", 0.8), ("float64", 0.95)])
+@pytest.mark.parametrize("times", [1.0, 20.0, 60.0])
+def test_a_wrong_hessian_of_a_sure_network_is_caught_in_both_precisions(
+    make_audit: AuditMaker, monkeypatch: pytest.MonkeyPatch, precision: str, factor: float, times: float
+) -> None:
+    network, x, y = surest(times)
+    audit = make_audit(network, x.numpy(), y.numpy(), x.numpy(), y.numpy(), precision=precision)
+    sound = check_curvature(audit)
+    assert sound.status == "passed" and sound.value is not None
+    right = LayerHessian.times
+    monkeypatch.setattr(LayerHessian, "times", lambda self, V: factor * right(self, V))
+    wrong = check_curvature(audit)
+    assert wrong.status == "failed"
+    assert wrong.value == pytest.approx(1 - factor, rel=1e-3)
+
+
+def test_where_double_differentiation_loses_its_digits_no_hessian_passes(
+    make_audit: AuditMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, x, y = surest(200.0)
+    audit = make_audit(network, x.numpy(), ((y + 1) % 3).numpy(), x.numpy(), y.numpy())  # sure and wrong
+    right = LayerHessian.times
+    for factor in (1.0, 0.95, 0.0):
+        monkeypatch.setattr(LayerHessian, "times", lambda self, V, factor=factor: factor * right(self, V))
+        check = check_curvature(audit)
+        assert check.status == "skipped" and check.value is None
+        assert check.explanation.startswith("Double differentiation loses too many digits here to tell")
 
 
 def test_a_sum_that_does_not_close_and_a_broken_bound_are_caught(make_audit: AuditMaker) -> None:
