@@ -63,7 +63,10 @@ def _finite(ratio: float) -> float | None:
 
 def _note(reached: bool, n: int, held: float) -> str:
     if reached:
-        return "no elbow: sigma_g falls off smoothly, so the directions that hold half of its variance count as sharp"
+        return (
+            "no clear border: the steepness falls off smoothly, so the directions that hold half of its variance count "
+            "as sharp"
+        )
     return (
         f"the {n + 1} kept directions hold only {held:.0%} of the variance of the effective gradients, so all of them "
         "count as sharp; raise --directions to look further"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from audit.findings.words import layer as called
 from audit.render.numbers import interval, number, share
 from audit.render.summary import further
 
@@ -43,6 +44,29 @@ CHAIN = (
     ("C", "averaged over samples"),
     ("D", "all parameters: the bound"),
 )
+
+
+def bound_name(bound: dict[str, Any]) -> str:
+    """What a bound is called; which input it is about is said where that is not the model's own.
+
+    >>> bound_name({"id": "prop-3.8", "about": "the input of f1, the first dense layer"})
+    'Sensitivity to the input of f1, by sharpness'
+    """
+    name, about = BOUNDS.get(bound["id"], str(bound["id"])), str(bound["about"] or "")
+    return name.replace("to the input,", f"to {_input(about)},") if _input(about) else name
+
+
+def chain_steps(network: dict[str, Any]) -> list[tuple[str, float]]:
+    """The steps from the sensitivity to its bound, named, with the input that they are about."""
+    about = _input(str(network["bounds_input"] or ""))
+    first = f"at {about}" if about else CHAIN[0][1]
+    names = dict(CHAIN) | {"A": first}
+    return [(f"{letter}: {words}", network["chain"][letter]) for letter, words in names.items()]
+
+
+def _input(about: str) -> str:
+    """The input of which layer is meant; empty for the model's own."""
+    return about.split(",")[0] if about.startswith("the input of ") else ""
 
 
 def contents(report: dict[str, Any], comparison: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -115,7 +139,7 @@ def split_summary(report: dict[str, Any], most: int = 6) -> str:
         sizes = (sharp["contribution"], flat["contribution"])
         one, other = map(number, sizes) if sharp["share"] is None else map(share, (sharp["share"], flat["share"]))
         border = "" if sharp["elbow"] else ", no clear border"
-        parts.append(f"{name}: {one} sharp, {other} flat{border}")
+        parts.append(f"{called(name)}: {one} sharp, {other} flat{border}")
     rest = [f"{number(len(layers) - most)} more layers in report.json"] if len(layers) > most else []
     return f"{'; '.join(parts + rest)}."
 
@@ -135,7 +159,7 @@ def checks_summary(report: dict[str, Any], kind: str) -> str:
 def _border(sharp: dict[str, Any]) -> str:
     if sharp["elbow"]:
         drop = "to zero" if sharp["ratio"] is None else f"by a factor of {number(sharp['ratio'])}"
-        return f"Behind them the steepness drops {drop}: a clear border."
+        return f"Behind {'it' if sharp['count'] == 1 else 'them'} the steepness drops {drop}: a clear border."
     note = sharp["note"] or "there is no clear border"
     return f"{note[0].upper()}{note[1:]}."
 

@@ -6,10 +6,20 @@ import re
 from typing import Any
 
 from audit.cards import ALL_CARDS
+from audit.findings.words import layer as called
 from audit.render.numbers import interval, number
 
 FIRST_PAGE = 6  # findings; the others follow behind the contents
 EVIDENCE = 3  # numbers shown with a finding; the JSON has all
+NAMES = {
+    "duality.samples.index": "position of the costliest test sample",
+    "duality.samples.partner": "position of its train partner",
+    "duality.samples.gap": "what it costs above its partner",
+    "duality.samples_share": "share of the summed differences",
+    "hygiene.suspected_mislabels.suspects.index": "position of a suspect train sample",
+    "sensitivity.bounds.left": "left side of the bound",
+    "sensitivity.bounds.right": "right side of the bound",
+}  # what a path's own words would not say
 LEVELS = {"concern": "Concern", "watch": "Watch", "note": "Note", "good": "Good"}
 TOWARDS = (
     (
@@ -52,8 +62,19 @@ def further(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 def evidence(report: dict[str, Any], finding: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Words, path in the JSON and value of the first numbers behind a finding."""
-    rows = [(_words(report, path), path, _value(value)) for path, value in finding["evidence"].items()]
+    cited = {path: value for path, value in finding["evidence"].items() if _has_number(path, finding["evidence"])}
+    rows = [(_words(report, path), path, _value(value)) for path, value in cited.items()]
     return [row for row in rows if row[2]][:EVIDENCE]
+
+
+def _has_number(path: str, cited: Any) -> bool:
+    """Whether the number that an interval of a block is about is cited, too: alone it would be read as another's.
+
+    >>> cited = ("duality.fixed.share", "duality.ci95.sharp_share")
+    >>> _has_number("duality.ci95.sharp_share", cited), _has_number("duality.fixed.share", cited)
+    (False, True)
+    """
+    return ".ci95." not in path or re.sub(r"\.ci95\.([a-z]+)_", r".\1.", path) in cited
 
 
 def _words(report: dict[str, Any], path: str) -> str:
@@ -65,12 +86,16 @@ def _words(report: dict[str, Any], path: str) -> str:
     ('loss gap', 'loss gap, 95 % interval', 'test samples')
     """
     layer = re.match(r"layers\[(\d+)\]\.", path)
-    where = f" in {report['layers'][int(layer[1])]['name']}" if layer else ""
-    key = re.sub(r"^(layers\[\d+\]|network)\.|\[\d+\]", "", path)
-    title = next((card.title for card in ALL_CARDS if card.id == key.removesuffix("_ci95")), None)
+    where = f" in {called(report['layers'][int(layer[1])]['name'])}" if layer else ""
+    check = re.fullmatch(r"checks\[(\d+)\]\.(value|tolerance)", path)
+    if check:
+        return f"{report['checks'][int(check[1])]['title']}: {'measured' if check[2] == 'value' else 'limit'}"
+    bounds = path.endswith("_ci95") or ".ci95." in path
+    key = re.sub(r"^(layers\[\d+\]|network)\.|\[\d+\]|_ci95$|(?<=\.)ci95\.", "", path)
+    title = next((card.title for card in ALL_CARDS if card.id == key), None)
     words = title[0].lower() + title[1:] if title and title[1:2].islower() else title
-    words = words or " ".join(key.removesuffix("_ci95").split(".")[-2 if key.count(".") > 1 else -1 :])
-    return f"{words.replace('_', ' ')}{where}{', 95 % interval' if key.endswith('_ci95') else ''}"
+    words = words or NAMES.get(key) or " ".join(key.split(".")[-2 if key.count(".") > 1 else -1 :])
+    return f"{words.replace('_', ' ')}{where}{', 95 % interval' if bounds else ''}"
 
 
 def _value(value: Any) -> str:

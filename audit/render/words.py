@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
+from audit.findings.words import explained
 from audit.render.numbers import interval, number, percent, points
 
 TASKS = {
@@ -65,8 +66,22 @@ def verdict(bounds: Sequence[float] | None) -> str:
     return "the interval includes zero, so these samples cannot tell a gap from none"
 
 
-def picture_sentence(bounds: Sequence[float] | None) -> str:
+def no_verdict(report: dict[str, Any]) -> str | None:
+    """Why the gap says nothing about unseen data, whatever its interval; None where it does."""
+    hygiene = report.get("hygiene")
+    if hygiene and hygiene["leaked"]["void"]:
+        return "void, since these test samples are in the train data"
+    if any(finding["id"] == "wrong-input" for finding in report["findings"]):
+        return "without meaning, since the model does no better than guessing on its own train data"
+    return None
+
+
+def picture_sentence(report: dict[str, Any]) -> str:
     """What to see in the picture of the gap."""
+    gap, why = report["gap"], no_verdict(report)
+    bounds = gap["loss_gap_ci95"] if gap["error_gap"] is None else gap["error_gap_ci95"]
+    if why is not None:
+        return f"The gap is {why}."
     if bounds is None:
         return "There is no interval of the gap."
     if bounds[0] > 0:
@@ -79,11 +94,10 @@ def picture_sentence(bounds: Sequence[float] | None) -> str:
 def gap_sentences(report: dict[str, Any]) -> list[str]:
     """The observed gap: errors first where there are any, then the loss."""
     gap, data = report["gap"], report["data"]
-    hygiene = report.get("hygiene")
-    void = bool(hygiene and hygiene["leaked"]["void"])
+    void = no_verdict(report)
 
     def judged(bounds: Sequence[float] | None) -> str:
-        return "void, since the model was trained on these test samples" if void else verdict(bounds)
+        return verdict(bounds) if void is None else void
 
     sentences = []
     if gap["error_gap"] is not None:
@@ -96,7 +110,7 @@ def gap_sentences(report: dict[str, Any]) -> list[str]:
         sentences.append(
             f"The root mean squared error is {number(gap['train_rmse'])} on {used(data['train'])} train samples and "
             f"{number(gap['test_rmse'])} on {used(data['test'])} test samples; the model explains "
-            f"{percent(gap['train_r2'])} and {percent(gap['test_r2'])} of the variance."
+            f"{explained(gap['train_r2'])} of the variance on train and {explained(gap['test_r2'])} on test."
         )
     sentences.append(
         f"The mean loss is {number(gap['train_loss'])} on train and {number(gap['test_loss'])} on test: a gap of "

@@ -87,7 +87,7 @@ def test_words_claim_no_more_than_the_interval_allows(bounds, words):
 def test_regression_shows_rmse_and_r2_and_says_why_there_is_no_error():
     page = Page(render_html(reports.regression()))
     assert "root mean squared error is 0.551 on 330 train samples and 0.848 on 112 test samples" in page.text
-    assert "explains 70.88 % and 17.53 % of the variance" in page.text
+    assert "explains 70.88 % of the variance on train and 17.53 % on test" in page.text
     assert "Not shown: error and accuracy do not exist for regression." in page.text
     assert "answers wrongly" not in page.text
     assert "Class by class" not in page.text

@@ -79,7 +79,7 @@ def test_approximate_layer_is_marked():
 def test_missing_border_is_told_not_hidden():
     report = reports.regression()
     assert "no clear border" in text(report)
-    assert "No elbow: sigma_g falls off smoothly" in text(report)
+    assert "No clear border: the steepness falls off smoothly" in text(report)
 
 
 def test_negative_gap_reads_true():
@@ -127,7 +127,7 @@ def test_failed_check_marks_every_section_that_rests_on_it():
 
 def test_broken_assumption_is_no_failed_check():
     words = text(reports.regression())
-    assert "An assumption behind this section does not hold: the network is piecewise linear" in words
+    assert "Not met here: the source study assumes “the network is piecewise linear" in words
     assert "No check failed. 1 of 4 assumptions of the source studies does not hold" in words
     assert "A self-check that this section rests on failed" not in words
 
