@@ -14,6 +14,7 @@ from audit.blocks.checks import Check
 from audit.checks import rescaling as rescaling_module
 from audit.checks import run_checks
 from audit.checks.curvature import check_curvature
+from audit.checks.rescaling import check_rescaling
 from audit.curvature.spectrum import LayerHessian
 from audit.measure import Audit, Measurement
 from audit.progress import Progress
@@ -41,6 +42,17 @@ def test_sound_networks_pass(make_audit: AuditMaker, name: str) -> None:
     assert (checks["rescaling-neurons"].status == "passed") == (name in HOMOGENEOUS)
     assert checks["hessian-probe"].status == "passed"
     assert checks["duality-exact"].status == "passed"
+
+
+@pytest.mark.parametrize("name", ["relu", "lenet", "binary", "tanh", "gelu-dropout", "layernorm"])
+def test_rescaling_is_tried_in_single_precision_where_it_is_in_double(make_audit: AuditMaker, name: str) -> None:
+    network, x, y = build(name, n=12)
+    data = (x.numpy(), y.numpy(), x.numpy(), y.numpy(), ZOO[name].task)
+    double, single = (
+        [check.status for check in check_rescaling(make_audit(network, *data, precision=precision))]
+        for precision in ("float64", "float32")
+    )
+    assert single == double == ["passed" if name in HOMOGENEOUS else "skipped"] * 2
 
 
 def test_rescaling_says_why_it_was_not_tried(make_audit: AuditMaker) -> None:

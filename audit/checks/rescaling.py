@@ -24,7 +24,7 @@ from audit.measures.flatness import Flatness
 from audit.record import Record
 
 TOLERANCE = 1e-6
-SAME_FUNCTION = 1e-9
+SAME_FUNCTION = {torch.float64: 1e-9, torch.float32: 1e-4}  # far above rounding, far below any curved function
 LAYER_WISE = ("kappa", "kappa_tau", "rho", "rho_sigma", "rho_columns", "rho_columns_sigma")
 NEURON_WISE = ("rho", "rho_sigma", "rho_columns", "rho_columns_sigma")
 ONE_LAYER = "The network has a single dense layer: there is nothing to rescale it against."
@@ -72,7 +72,7 @@ def _rescaled_somewhere(few: Audit, spread: bool) -> nn.Module | None:
 
 def _same_function(few: Audit, network: nn.Module) -> bool:
     f, g = (torch.cat([record.f for record in _forward(few, part)]) for part in (few.network, network))
-    return float((f - g).abs().max()) <= SAME_FUNCTION * float(f.abs().max())
+    return _agree(few, f, g)
 
 
 def _passes_factors_on(few: Audit, network: nn.Module, first: DenseLayer, second: DenseLayer, factors: Tensor) -> bool:
@@ -87,8 +87,13 @@ def _passes_factors_on(few: Audit, network: nn.Module, first: DenseLayer, second
         torch.cat([record.layers[second.name].x for record in _forward(few, _scaled_layer(part, first, 1 / largest))])
         for part in (few.network, network)
     )
-    apart = rescaled / factors.to(rescaled) - plain
-    return float(apart.abs().max()) <= SAME_FUNCTION * float(plain.abs().max())
+    return _agree(few, plain, rescaled / factors.to(rescaled))
+
+
+def _agree(few: Audit, a: Tensor, b: Tensor) -> bool:
+    """Whether two results of the network's arithmetic differ by no more than its rounding."""
+    allowed = SAME_FUNCTION[next(few.network.parameters()).dtype]
+    return float((a - b).abs().max()) <= allowed * float(a.abs().max())
 
 
 def _forward(few: Audit, network: nn.Module) -> Iterator[Record]:
