@@ -34,8 +34,8 @@ def guesses(report: Report) -> bool:
     """
     if report.model.task == "regression":
         return report.gap.train_r2 is not None and report.gap.train_r2 <= 0
-    present = _trained(report)
-    return bool(present) and _balanced(present) <= chance(report) + _slack(present, chance(report))
+    present, guess = _trained(report), chance(report)
+    return bool(present) and _balanced(present) <= guess + min(_slack(present, guess), ENOUGH * (1 - guess))
 
 
 def balanced_train_accuracy(report: Report) -> float | None:

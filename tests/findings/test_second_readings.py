@@ -10,8 +10,12 @@ from mutations import example
 from test_particular_reports import findings, open_questions, with_hygiene
 
 from audit.findings import judge
+from audit.findings.ground import guesses
 from audit.findings.rules import gap_layers
+from audit.gap import measure_gap
+from audit.outcome import Outcome
 from audit.report import Report
+from audit.sanity import chance_warning
 
 
 def test_several_untrained_classes_are_spoken_of_as_several() -> None:
@@ -119,3 +123,12 @@ def test_units_stuck_at_a_ceiling_are_not_said_to_be_superfluous() -> None:
     found = findings(changed)["dead-units"]
     assert "works without them" not in found.explanation and "leaving them out" not in found.advice
     assert "stuck at it" in found.explanation and "folded into the bias of the next layer" in found.advice
+
+
+def test_a_class_of_one_sample_answered_wrongly_makes_no_guesser() -> None:
+    labels = np.append(np.arange(2000) % 2, 2)
+    for answers, guessed in ((np.arange(2001) % 2, False), (np.zeros(2001, int), True)):
+        train = Outcome(np.eye(3)[answers], labels, np.zeros(2001), (answers != labels).astype(float))
+        gap, report = measure_gap(train, train, ["a", "b", "c"], draws=10, seed=0), example("example")
+        assert guesses(replace(report, gap=gap, data=replace(report.data, classes=3))) is guessed
+        assert (chance_warning(train, ["a", "b", "c"]) is not None) is guessed

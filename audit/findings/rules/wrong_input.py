@@ -56,10 +56,10 @@ RULE = Rule(
     meaning="Whether the model does better than guessing on the very data that it was trained on.",
     conditions=(
         "concern: mean over classes of the share of train samples answered rightly ≤ 1/C + 3 standard errors of a "
-        "guesser; regression: train R² ≤ 0"
+        "guesser, or + a quarter of the way from 1/C to 1 where that is less; regression: train R² ≤ 0"
     ),
     source="Counting; the balanced accuracy of any guess is 1/C.",
-    origin="Three standard errors: about one guesser in 700 does better by luck.",
+    origin="Three standard errors: about one guesser in 700 does better by luck. A quarter of the way is a convention.",
     cannot_tell="A wrong scale that hurts only a little, or a model that really learnt nothing.",
     find=find,
 )
