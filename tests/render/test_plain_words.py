@@ -88,3 +88,17 @@ def test_evidence_is_named_for_a_reader() -> None:
     assert evidence(report, {"evidence": own})[1][0] == "sharp share in layer 0, 95 % interval"
     sample = {"network.duality.samples[0].index": 214}
     assert evidence(report, {"evidence": sample})[0][0] == "position of the costliest test sample"
+
+
+def test_layers_named_by_a_number_are_called_layers_in_sentences() -> None:
+    report = reports.classification()
+    report["layers"][0]["name"] = "2"
+    words = text(report)
+    assert "The steepest directions of layer 2" in words and " layer 2: " in words
+
+
+def test_an_assumption_that_is_not_met_shows_its_number() -> None:
+    report = reports.classification()
+    check = next(check for check in report["checks"] if check["id"] == "interpolation")
+    check |= {"status": "failed", "value": 0.32, "tolerance": 0.01}
+    assert "assumes “the model fits its train data” (measured 0.32, limit 0.01)." in text(report)

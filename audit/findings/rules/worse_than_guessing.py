@@ -104,7 +104,7 @@ RULE = Rule(
         "entropy of the test labels, the least that any constant answer costs; regression: test R² < 0, watch where "
         "its 95 % interval lies below 0, else note"
     ),
-    source="What the best constant answer costs: the labels' entropy or, in a regression, the targets' variance.",
+    source="Counting; what the best constant answer costs: labels' entropy or, in a regression, targets' variance.",
     origin="A natural scale: what costs nothing to do.",
     cannot_tell="Why. A model that is often right but too sure of its mistakes fails here, too: the title tells which.",
     find=find,
