@@ -99,8 +99,8 @@ def _in_double(
 ) -> EigenPairs:
     """`rough` pairs of the Hessian in single precision, with their residuals under the Hessian itself.
 
-    The largest eigenvalue is taken anew. Residuals of many pairs are seen on one random mixture of all vectors: its
-    residual is, in the mean over signs, the root of their mean square, and none is said to be smaller.
+    The largest eigenvalue is taken anew. Residuals of many pairs are seen on one sum of all vectors with random signs:
+    the square of its residual is, in the mean over signs, the sum of their squares, so none is said to be smaller.
     """
     V = _orthonormal(single.whole(rough.vectors).flatten(1))
     k, walks = len(V), rough.iterations + 1
@@ -110,9 +110,9 @@ def _in_double(
     V, products = _sharpened(hessian, V, values, tolerance)
     values[0], walks = V[0] @ products[-1], walks + len(products)
     signs = torch.randint(2, (k,), generator=torch.Generator().manual_seed(seed)).to(V) * 2 - 1
-    mixture = hessian.times((signs @ V / k**0.5).reshape(1, *hessian.shape)).flatten()
+    mixture = hessian.times((signs @ V).reshape(1, *hessian.shape)).flatten()
     scale = _scale(values)
-    residuals = rough.residuals.to(V).clamp(min=(mixture - (signs * values) @ V / k**0.5).norm() / scale)
+    residuals = rough.residuals.to(V).clamp(min=(mixture - (signs * values) @ V).norm() / scale)
     residuals[0] = (products[-1] - values[0] * V[0]).norm() / scale
     return EigenPairs(values, V.reshape(k, *hessian.shape), residuals, walks)
 

@@ -54,7 +54,9 @@ def test_iteration_agrees_with_diagonalisation(make_audit, monkeypatch, name, k)
     for hessian, H, _ in hessians(make_audit, name, n=20):
         pairs = top_eigenpairs(hessian, k)
         values = torch.linalg.eigvalsh(H).flip(0)[: min(k, hessian.dim)]
-        check(hessian, H, pairs, values, tolerance=1e-6, mixed=k > spectrum.FEW and hessian.single() is not None)
+        single = hessian.single()
+        mixed = k > spectrum.FEW and single is not None and single.dim > 4 * k
+        check(hessian, H, pairs, values, tolerance=1e-6, mixed=mixed)
 
 
 def check(hessian, H: Tensor, pairs, values: Tensor, tolerance: float, mixed: bool = False) -> None:  # type: ignore[no-untyped-def]
@@ -67,7 +69,11 @@ def check(hessian, H: Tensor, pairs, values: Tensor, tolerance: float, mixed: bo
     assert residuals.max() <= 1.01 * tolerance
     wrong = (residuals - pairs.residuals).abs()
     assert wrong[0] <= 1e-9
-    assert wrong.max() <= (spectrum.SINGLE_NOISE if mixed else 1e-9)
+    if mixed:
+        assert (pairs.residuals[1:] >= (1 - 1e-3) * residuals[1:].square().mean().sqrt()).all()
+        assert pairs.residuals.max() <= tolerance
+    else:
+        assert wrong.max() <= 1e-9
     assert (pairs.values.diff() <= 0).all()
 
 
@@ -152,6 +158,33 @@ def test_single_precision_iterations_end_in_double_precision_values(make_audit, 
     assert float(pairs.residuals[0]) == pytest.approx(float(residual), rel=1e-6, abs=1e-12)
     audit.train.room = 0
     assert hessian.single() is None
+
+
+def test_one_spoilt_vector_of_many_is_noticed_and_all_are_found_anew_in_double_precision(
+    make_audit, monkeypatch
+) -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(25, 20), nn.ReLU(), nn.Linear(20, 3)).double()
+    x = torch.randn(40, 25, dtype=torch.float64)
+    y = network(x).argmax(1)
+    audit = make_audit(network, x.numpy(), y.numpy(), x[:2].numpy(), y[:2].numpy())
+    hessian, right, arithmetic = LayerHessian(audit.train, audit.layers[0]), spectrum._iterated, []
+
+    def spoilt(given, *arguments):  # type: ignore[no-untyped-def]
+        pairs = right(given, *arguments)
+        arithmetic.append(given.dtype)
+        if given.dtype == torch.float32:
+            pairs.vectors[5] += 2e-6 * pairs.values[0] / pairs.values[5] * flat  # a residual of 2e-6, of one in ten
+        return pairs
+
+    full = all_eigenpairs(hessian)
+    flat = full.vectors[-1].float()
+    assert top_eigenpairs(hessian, 10).residuals.max() <= 1e-6
+    monkeypatch.setattr(spectrum, "_iterated", spoilt)
+    pairs = top_eigenpairs(hessian, 10)
+    assert arithmetic == [torch.float32, torch.float64]
+    residuals = (hessian.times(pairs.vectors) - pairs.values[:, None, None] * pairs.vectors).flatten(1).norm(dim=1)
+    assert residuals.max() <= 1e-6 * pairs.values[0]
 
 
 def test_restarts_change_nothing(monkeypatch) -> None:
