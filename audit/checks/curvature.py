@@ -64,10 +64,10 @@ def _judged(probes: dict[str, Probe], samples: int, tolerance: float) -> Check:
     """The worst of the layers that can be judged; the others are named, and never pass."""
     errors = {name: probe.error for name, probe in probes.items() if probe.tells(tolerance)}
     if not errors:
-        return _skipped("Double differentiation loses too many digits here to tell: rounding may be as large as vᵀHv.")
+        return _skipped("Double differentiation loses too many digits here to tell: vᵀHv is too close to its rounding.")
     name = max(errors, key=lambda name: (math.isnan(errors[name]), errors[name]))
     blind = [name for name in probes if name not in errors]
-    left_out = f" Too many digits are lost to judge: {', '.join(blind)}." if blind else ""
+    left_out = f" Too close to rounding to be judged: {', '.join(blind)}." if blind else ""
     words = f"Largest relative error of vᵀHv over {samples} samples, v random; it occurs in layer {name}.{left_out}"
     return worst(ID, TITLE, errors[name], tolerance, words, AFFECTS)
 
