@@ -157,7 +157,9 @@ def balance_sentences(block: dict[str, Any]) -> list[str]:
         verdict = f"differ no more than chance would make them ({chance})"
     sentences = [
         f"The proportions of the classes in train and test {verdict}.",
-        f"The largest class of train has {number(block['ratio'])} times as many samples as the smallest.",
+        "All classes of train have the same number of samples."
+        if block["ratio"] == 1
+        else f"The largest class of train has {number(block['ratio'])} times as many samples as the smallest.",
     ]
     for split in ("train", "test"):
         if block[f"missing_in_{split}"]:

@@ -8,6 +8,7 @@ import reports
 from pages import Page
 
 from audit.render import render_html, render_markdown
+from audit.render.hygiene import balance_sentences
 
 
 def section(report: dict[str, Any]) -> str:
@@ -151,3 +152,9 @@ def test_contents_and_checks_link_to_the_section():
     links = [attributes["href"] for tag, attributes in Page(render_html(report)).elements if tag == "a"]
     assert links.count("#hygiene") == 2
     assert "A self-check that this section rests on failed" in section(report)
+
+
+def test_equal_classes_are_called_equal() -> None:
+    block = {"train": {"a": 2}, "differ": False, "p_value": 1.0, "draws": 9, "missing_in_train": [], "missing_in_test": []}
+    assert "same number of samples" in balance_sentences({**block, "ratio": 1.0})[1]
+    assert "1.5 times as many" in balance_sentences({**block, "ratio": 1.5})[1]

@@ -27,6 +27,7 @@ def test_the_term_has_its_column_and_its_part_of_the_bar() -> None:
 
 def test_pages_without_the_term_do_not_speak_of_it() -> None:
     assert "other target" not in page(None, None, None)
+    assert "other target" not in page(0.0, 0.0, 0.0)  # partners share their label: there is none
 
 
 def test_the_running_sum_claims_no_origin_of_the_gap() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,13 @@ class Session:
 
 
 def _first_line(error: Exception) -> str:
+    """What onnxruntime says, without its status and without the place in its source code.
+
+    >>> _first_line(Exception("[E] : 1 : FAIL : Load failed:/onnxruntime_src/a/model.cc:256 ns::M(A&&, B) Too new: 13"))
+    'Load failed: Too new: 13'
+    """
     text = str(error).strip().splitlines()
-    line = text[0] if text else type(error).__name__
+    line = re.sub(r"/onnxruntime_src/.*\)", "", text[0] if text else type(error).__name__)
     return line.split(" : ")[-1].strip().rstrip(".")[:300]
 
 
