@@ -155,6 +155,7 @@ def test_contents_and_checks_link_to_the_section():
 
 
 def test_equal_classes_are_called_equal() -> None:
-    block = {"train": {"a": 2}, "differ": False, "p_value": 1.0, "draws": 9, "missing_in_train": [], "missing_in_test": []}
+    missing: dict[str, Any] = {"missing_in_train": [], "missing_in_test": []}
+    block = {"train": {"a": 2}, "differ": False, "p_value": 1.0, "draws": 10, **missing}
     assert "same number of samples" in balance_sentences({**block, "ratio": 1.0})[1]
     assert "1.5 times as many" in balance_sentences({**block, "ratio": 1.5})[1]
