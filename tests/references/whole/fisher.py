@@ -1,0 +1,73 @@
+"""Determinants of per-sample gradients, subset by subset."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from references.whole.problem import Block, Problem, mean
+from references.whole.samples import Sample
+from references.whole.sensitivity import norm2
+from torch import Tensor
+
+
+def _log_determinants(gradients: Tensor, subsets: list[list[int]]) -> list[tuple[float, float]]:
+    """Σ ln ‖g‖² and ln det of the cosines, for each subset whose determinant is not zero."""
+    found = []
+    for subset in subsets:
+        G = gradients[subset]
+        norms = G.norm(dim=1)
+        if len(G) > G.shape[1] or bool((norms == 0).any()):
+            continue
+        s = torch.linalg.svdvals(G / norms[:, None])
+        if s[-1] ** 2 > 4 * len(G) * 2.2e-16:
+            found.append((float(2 * norms.log().sum()), float(2 * s.log().sum())))
+    return found
+
+
+def _gradients(samples: list[Sample], names: list[str]) -> Tensor:
+    return torch.stack([torch.cat([sample.loss_gradient[name].flatten() for name in names]) for sample in samples])
+
+
+def layer_fisher(p: Problem, path: str, samples: list[Sample], subsets: list[list[int]]) -> Block:
+    if p.task == "regression":
+        return {"gamma": None}
+    names = [name for name in samples[0].loss_gradient if name.startswith(f"{path}.")]
+    logs = [sum(parts) for parts in _log_determinants(_gradients(samples, names), subsets)]
+    return {
+        "gamma": mean(logs) if logs else None,
+        "gamma_std": float(torch.tensor(logs).double().std(correction=0)) if len(logs) > 1 else None,
+        "singular_subsets": len(subsets) - len(logs),
+    }
+
+
+def fisher(p: Problem, samples: list[Sample], subsets: list[list[int]], settings: Block) -> Block:
+    if p.task == "regression":
+        return {"gamma": None, "robustness": None}
+    names, N = list(samples[0].loss_gradient), len(subsets[0])
+    G = _gradients(samples, names)
+    parts = _log_determinants(G, subsets)
+    grams = [G[subset] @ G[subset].T for subset in subsets]
+    P = G.shape[1]
+    found: Block = {
+        "parameters": P,
+        "singular_subsets": len(subsets) - len(parts),
+        "robustness": mean([norm2(sample.slope) ** 2 for sample in samples]),
+        "frobenius_norm": mean([float(K.square().sum()) / N**2 for K in grams]),
+        "frobenius_norm_per_sample": mean([float(K.diagonal().square().mean()) for K in grams]),
+        "spectral_radius": mean([float(torch.linalg.eigvalsh(K)[-1]) / N for K in grams]),
+    }
+    if not parts:
+        return {**found, "gamma": None}
+    gamma = mean([sum(both) for both in parts])
+    loss, n = mean(p.losses(p.x, p.y)), len(samples)
+    A = settings["volume"] ** (2 / P) * math.pi ** (1 / P) * math.exp(gamma / N) / (4 * math.pi * math.e)
+    bound = loss + 2 * math.sqrt((2 * loss + 2 * A + math.log(2 * n / settings["delta"])) / (n - 1))
+    return found | {
+        "gamma": gamma,
+        "gamma_std": float(torch.tensor([sum(both) for both in parts]).double().std(correction=0)),
+        "gamma_norms": mean([norms for norms, _ in parts]),
+        "gamma_angles": mean([angles for _, angles in parts]),
+        "gamma_full": P / N * gamma - P * math.log(P),
+        "pac_bayes": {"bound": bound, "complexity": A},
+    }
