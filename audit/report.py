@@ -219,6 +219,13 @@ class Report:
         """Plain nested values, as in the JSON."""
         return asdict(self)
 
+    def as_read(self) -> dict[str, Any]:
+        """The values of the report once it is read back: a whole number in a field of fractions is a fraction."""
+        adapter = _adapter(type(self))  # type: ignore[arg-type]  # a class can be hashed
+        read = adapter.validate_json(json.dumps(self.to_dict(), allow_nan=False))
+        values: dict[str, Any] = json.loads(adapter.dump_json(read))
+        return values
+
     def to_json(self) -> str:
         """The contract: stable key order, numbers in full, no NaN."""
         text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)

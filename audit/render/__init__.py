@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from audit.output import FILES
 from audit.render.cyclonedx import render_cyclonedx
@@ -48,8 +47,8 @@ def write_report(
     Templates in the folder `templates` take the place of ours; `comparison` with a baseline becomes a section of the
     page. A PDF needs libraries that pip cannot install; without them the other files are still written.
     """
-    values = _as_read(report)
     begin = time.perf_counter()
+    values = report.as_read()  # what `gen-audit render` sees later, so that it draws the same page
     baseline = None if comparison is None else asdict(comparison)
     page = partial(render_html, values, templates=templates, comparison=baseline)
     pages = {
@@ -73,13 +72,6 @@ def write_report(
         except PdfUnavailable as reason:
             missing.append(str(reason))
     return Written(tuple(FILES[kind] for kind in formats if FILES[kind] in files), tuple(missing))
-
-
-def _as_read(report: Report) -> dict[str, Any]:
-    """The values that `gen-audit render` sees later, so that it draws the same page."""
-    read = Report.from_json(json.dumps(report.to_dict(), allow_nan=False))
-    values: dict[str, Any] = json.loads(json.dumps(read.to_dict()))
-    return values
 
 
 def _timed(report: Report, seconds: float) -> Report:

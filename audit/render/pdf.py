@@ -29,10 +29,8 @@ class PdfUnavailable(AuditError):
 
 def write_pdf(html: str, path: Path) -> None:
     """Write the page as a PDF with bookmarks. The same page gives the same bytes."""
-    weasyprint = _weasyprint()
-    document = weasyprint.HTML(string=html)
     with _collector_at_rest():
-        document.write_pdf(path, pdf_identifier=b"gen-audit")
+        _weasyprint().HTML(string=html).write_pdf(path, pdf_identifier=b"gen-audit")
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from audit.cards import ALL_CARDS
 from audit.errors import UsageError
 from audit.render import gallery, hygiene, numbers, scale, sections, shortened, summary, words
+from audit.render.compiled import compiled_templates
 
 PACKAGED = Path(__file__).parents[1] / "templates"  # in an installed wheel
 CHECKOUT = Path(__file__).parents[2] / "templates"  # in a checkout, also when installed as editable
@@ -40,6 +41,7 @@ def environment(html: bool, own: Path | None = None) -> Environment:
         finalize=None if html else cell,
         undefined=StrictUndefined,
         optimized=False,  # folding constants takes longer than it saves on one page
+        bytecode_cache=compiled_templates(),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
