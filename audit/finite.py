@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 
+import numpy as np
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]
+
 from audit.errors import ModelError
 from audit.report import Report
 
@@ -26,11 +29,15 @@ def check_finite(report: Report) -> Report:
 
 @contextmanager
 def ordinary_sizes() -> Iterator[None]:
-    """Around the measures: where numbers overflow, eigenvalues are the first that cannot be computed at all."""
-    from torch.linalg import LinAlgError  # type: ignore[attr-defined]
+    """Around the numbers of the audit: one too large to be held is a refusal, not a warning of numpy's.
 
+    What overflows inside torch is infinite without a word: it is found in the report, or by the linear algebra.
+    """
     try:
-        yield
+        with np.errstate(over="raise"):
+            yield
+    except (FloatingPointError, OverflowError) as error:
+        raise ModelError(f"A number of the audit is too large to be held ({error}): {OVERFLOW}") from error
     except LinAlgError as error:
         raise ModelError(f"The curvature of the loss has no finite eigenvalues: {OVERFLOW}") from error
 

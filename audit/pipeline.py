@@ -20,6 +20,7 @@ from audit.errors import DataError
 from audit.findings import judge
 from audit.finite import check_finite, ordinary_sizes
 from audit.gap import measure_gap
+from audit.layers import Layers
 from audit.measure import Audit
 from audit.model import load_model
 from audit.model.base import Model
@@ -79,18 +80,24 @@ def audit_of(
         if train_loss is not None:
             audit, layers = set_table(at_train_loss(audit, train_loss), data, task, settings)
     with ordinary_sizes():
-        results = run_suite(audit, progress)
+        measured = check_finite(_measured(audit, layers, task, parity, command, progress, look))
+    return judge(measured)
+
+
+def _measured(
+    audit: Audit, layers: Layers, task: str, parity: Parity | None, command: str, progress: Progress, look: Look | None
+) -> Report:
+    """Everything that is a number, not yet judged."""
+    results = run_suite(audit, progress)
     if look is not None:
         look(audit, results)
     with progress.stage("checks", "Checking the numbers on this model"):
         checks = run_checks(audit, results)
     with progress.stage("gap", "Measuring the gap"):
+        data, settings = audit.data, audit.settings
         gap = measure_gap(audit.train_outcome, audit.test_outcome, data.classes, settings.bootstrap, settings.seed)
     warnings = find_warnings(audit, results)
-    measured = check_finite(
-        assemble(audit, task, parity, gap, results, checks, layers.passed_by, warnings, command, progress.timings)
-    )
-    return judge(measured)
+    return assemble(audit, task, parity, gap, results, checks, layers.passed_by, warnings, command, progress.timings)
 
 
 def _read(read: Callable[[Settings], Data], settings: Settings, own: tuple[str, ...] | None) -> Data:

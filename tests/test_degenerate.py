@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from hypothesis import HealthCheck, example, given, settings
 from torch import nn
 from twins import Splits
 
-from audit.errors import AuditError
+from audit.errors import AuditError, ModelError
+from audit.finite import OVERFLOW
 
 HONEST = {"single-precision"}  # float32 really cannot hold what float64 can
 
@@ -24,7 +26,7 @@ def audit_of(recipe: Recipe) -> None:
             report = audited_arrays(recipe.network(), recipe.data(), Path(folder), task=recipe.task)
         except AuditError as refusal:
             assert str(refusal).endswith(".") and "\n" not in str(refusal)
-            assert "no finite number" not in str(refusal) or max(recipe.weights, recipe.size, recipe.targets) > 1e3
+            assert OVERFLOW not in str(refusal) or max(recipe.weights, recipe.size, recipe.targets) > 1e3
             return
     failed = {check["id"] for check in report["checks"] if check["kind"] == "check" and check["status"] == "failed"}
     assert failed <= HONEST
@@ -33,6 +35,10 @@ def audit_of(recipe: Recipe) -> None:
 LARGE_SCORES = Recipe(
     **{"seed": 2283, "inputs": 2, "hidden": 1, "outputs": 4, "depth": 0, "activation": "none", "bias": False},
     **{"task": "classification", "weights": 1.0, "size": 1e3, "targets": 1.0, "rows": "plain", "train": 3, "test": 2},
+)  # type: ignore[arg-type]
+LARGE_SQUARES = Recipe(
+    **{"seed": 1, "inputs": 1, "hidden": 1, "outputs": 2, "depth": 1, "activation": "gelu", "bias": False},
+    **{"task": "regression", "weights": 1e30, "size": 1e30, "targets": 1.0, "rows": "constant", "train": 3, "test": 2},
 )  # type: ignore[arg-type]
 
 
@@ -48,6 +54,16 @@ def test_no_network_and_no_data_lead_to_nan(recipe: Recipe) -> None:
 @given(RECIPES)
 def test_no_network_and_no_data_lead_to_nan_in_many_tries(recipe: Recipe) -> None:
     audit_of(recipe)
+
+
+@pytest.mark.parametrize(
+    "recipe", [LARGE_SQUARES, replace(LARGE_SQUARES, size=1e8, rows="plain")], ids=["flatness", "duality"]
+)
+def test_squares_that_overflow_are_a_sentence(recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(
+        ModelError, match=r"^A number of the audit is too large to be held \(overflow .*\): with inputs"
+    ):
+        audited_arrays(recipe.network(), recipe.data(), tmp_path, task=recipe.task)
 
 
 def random_data(inputs: int = 3, classes: int = 3, train: int = 24, test: int = 12) -> Splits:
