@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 
 import numpy as np
+from torch import Tensor
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 from audit.errors import ModelError
@@ -39,7 +41,15 @@ def ordinary_sizes() -> Iterator[None]:
     except (FloatingPointError, OverflowError) as error:
         raise ModelError(f"A number of the audit is too large to be held ({error}): {OVERFLOW}") from error
     except LinAlgError as error:
-        raise ModelError(f"The curvature of the loss has no finite eigenvalues: {OVERFLOW}") from error
+        if not _held_infinite(error):
+            raise  # the matrix has another fault, which is ours
+        raise ModelError(f"A matrix that the audit needs the eigenvalues of is not finite: {OVERFLOW}") from error
+
+
+def _held_infinite(error: BaseException) -> bool:
+    """Whether the function that failed held numbers that are none, since the words of torch's error do not tell."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return any(not bool(value.isfinite().all()) for value in frame.f_locals.values() if isinstance(value, Tensor))
 
 
 def _infinite(value: object, path: str) -> Iterator[str]:
