@@ -7,10 +7,8 @@ to a weight is ever formed. Samples of a batch do not mix (checked before), so t
 
 from __future__ import annotations
 
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from audit.backward import Calls, Jacobians, Passed, by_sample, jacobians
 from audit.curvature.residual import NO_RESIDUALS, Residuals, find_residuals
-from audit.curvature.residual import Calls as _Calls
 from audit.curvature.straight import is_piecewise_linear
 from audit.layers import DenseLayer
 from audit.loss import Loss
@@ -44,18 +42,19 @@ class Capture:
         """Scores, losses and layer inputs, without any backward pass."""
         for start, rows, xs, ys in self.batches(x, y):
             with torch.no_grad():
-                f, xs_zs, _ = self._run(xs)
-                record = self._record(start, rows, f, ys, xs_zs, jacobians=None)
+                record = self._record(start, rows, ys, self._run(xs), None)
             yield record
 
     def full(self, x: Tensor, y: Tensor) -> Iterator[Record]:
         """The whole record. Its curvature products need the autograd graph, which lives until the next record."""
         for start, rows, xs, ys in self.batches(x, y):
             with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no second derivative
-                f, xs_zs, leaf = self._run(xs, needs_input=self._input_jacobian_needs_backward(xs))
-                if leaf is None and self._wants_input(xs) and not self._enters_unchanged(xs, xs_zs):
-                    f, xs_zs, leaf = self._run(xs, needs_input=True)
-                record = self._record(start, rows, f, ys, xs_zs, self._jacobians(f, xs_zs, leaf))
+                passed = self._run(xs, needs_input=self._input_jacobian_needs_backward(xs))
+                if passed.leaf is None and self._wants_input(xs) and not self._enters_unchanged(xs, passed.calls):
+                    passed = self._run(xs, needs_input=True)
+                # convolutions run faster one score after the other
+                found = jacobians(passed, self.layers, self.side_by_side and not self._convolves)
+                record = self._record(start, rows, ys, passed, found)
             yield record
 
     def batches(self, x: Tensor, y: Tensor) -> Iterator[tuple[int, int, Tensor, Tensor]]:
@@ -76,10 +75,20 @@ class Capture:
     def _device(self) -> torch.device:
         return next(self.network.parameters()).device
 
-    def _run(self, x: Tensor, needs_input: bool = False) -> tuple[Tensor, _Calls, Tensor | None]:
-        """f, the (x, z) of each call of each layer, and the input as a leaf where its gradient is wanted."""
-        calls: _Calls = defaultdict(list)
+    def _run(self, x: Tensor, needs_input: bool = False) -> Passed:
+        """One forward pass, with the input as a leaf where its gradient is wanted."""
+        calls: Calls = defaultdict(list)
+        entries: dict[str, list[Tensor]] = defaultdict(list)
         leaf = x.clone().requires_grad_() if needs_input else None
+
+        def enter(name: str) -> Callable[..., Tensor | None]:
+            def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor | None:
+                if not inputs[0].requires_grad:
+                    return None
+                entries[name].append(inputs[0].view_as(inputs[0]))  # of this layer alone, whoever else uses the input
+                return entries[name][-1]
+
+            return hook
 
         def keep(name: str) -> Callable[..., Tensor]:
             def hook(_module: nn.Module, inputs: tuple[Tensor, ...], z: Tensor) -> Tensor:
@@ -90,8 +99,17 @@ class Capture:
 
             return hook
 
-        with hooked(self.network, {layer.module: keep(layer.name) for layer in self.layers}):
-            return scores(self.network, x if leaf is None else leaf), calls, leaf
+        with hooked(
+            self.network,
+            {layer.module: keep(layer.name) for layer in self.layers},
+            before={layer.module: enter(layer.name) for layer in self.layers if self._has_entry(layer)},
+        ):
+            f = scores(self.network, x if leaf is None else leaf)
+        return Passed(f, calls, dict(entries), leaf)
+
+    def _has_entry(self, layer: DenseLayer) -> bool:
+        """Whether J W is taken from the backward passes, which form it on their way, in the network's arithmetic."""
+        return layer.patches is None and not layer.squeezes and layer.weight(self.network).dtype == torch.float64
 
     @cached_property
     def _inplace(self) -> bool:
@@ -104,47 +122,22 @@ class Capture:
     def _wants_input(self, x: Tensor) -> bool:
         return self.to_input and x.is_floating_point()
 
-    def _enters_unchanged(self, x: Tensor, calls: _Calls) -> bool:
+    def _enters_unchanged(self, x: Tensor, calls: Calls) -> bool:
         """Whether the first layer is given these very inputs: the few samples it was found with may not tell."""
         assert self._entrance is not None
         given = calls[self._entrance.name][0][0]
         return torch.equal(given.flatten(), x.flatten().to(given.dtype))
 
-    def _jacobians(self, f: Tensor, calls: _Calls, leaf: Tensor | None) -> _Jacobians:
-        """∂f/∂z of every call [n, C, ...raw shape], and ∂f/∂input or None."""
-        targets = [z for layer in self.layers for _, z in calls[layer.name]] + ([] if leaf is None else [leaf])
-        columns = self._backward_all(f, targets)
-        pieces = iter(columns)
-        by_layer = {layer.name: [next(pieces) for _ in calls[layer.name]] for layer in self.layers}
-        return _Jacobians(by_layer, next(pieces, None))
-
-    def _backward_all(self, f: Tensor, targets: list[Tensor]) -> list[Tensor]:
-        """∂f/∂target as [C, *shape] for each target.
-
-        Side by side where that is quicker and possible; convolutions run faster, and a few operators run only, one
-        score after the other.
-        """
-        if self.side_by_side and not self._convolves:
-            units = torch.eye(f.shape[1], dtype=f.dtype, device=f.device)[:, None, :].expand(-1, *f.shape)
-            with suppress(RuntimeError), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # an operator without a batching rule is slow here, not wrong
-                return list(torch.autograd.grad(f, targets, units, retain_graph=True, is_grads_batched=True))
-        sums = f.sum(0)  # samples do not mix
-        rows = [torch.autograd.grad(total, targets, retain_graph=True, materialize_grads=True) for total in sums]
-        return [torch.stack(column) for column in zip(*rows, strict=True)]
-
-    def _record(
-        self, start: int, rows: int, f_raw: Tensor, y: Tensor, calls: _Calls, jacobians: _Jacobians | None
-    ) -> Record:
-        f, y = f_raw.detach().double()[:rows], y[:rows]
+    def _record(self, start: int, rows: int, y: Tensor, passed: Passed, found: Jacobians | None) -> Record:
+        f, y = passed.f.detach().double()[:rows], y[:rows]
         gradient = self.loss.gradient(f, y)
-        if jacobians is None:
-            layers = {layer.name: _forward_record(layer, rows, len(f_raw), calls[layer.name]) for layer in self.layers}
+        if found is None:
+            layers = {layer.name: self._forward_record(layer, rows, passed) for layer in self.layers}
         else:
             layers = {
-                layer.name: _full_record(layer, f_raw, gradient, calls[layer.name], jacobians, residuals)
+                layer.name: self._full_record(layer, gradient, passed, found, residuals)
                 for group in self._groups
-                for residuals in [self._residuals(group, f_raw, gradient, calls)]
+                for residuals in [self._residuals(group, passed, gradient)]
                 for layer in group
             }
         return Record(
@@ -154,30 +147,53 @@ class Capture:
             loss=self.loss.value(f, y),
             gradient=gradient,
             layers=layers,
-            input_jacobian=None if jacobians is None else self._input_jacobian(rows, layers, jacobians),
-            input_factor=None if jacobians is None else self._input_factor(rows, layers, jacobians),
+            input_jacobian=None if found is None else self._input_jacobian(rows, layers, found),
+            input_factor=None if found is None else self._input_factor(rows, layers, found),
             loss_function=self.loss,
         )
 
-    def _input_jacobian(self, rows: int, layers: _LayerRecords, jacobians: _Jacobians) -> Callable[[], Tensor] | None:
-        if jacobians.by_input is not None:
-            raw = jacobians.by_input.transpose(0, 1)[:rows]
+    def _forward_record(self, layer: DenseLayer, rows: int, passed: Passed) -> LayerRecord:
+        x, z = self._met(layer, rows, passed)
+        nothing = z.new_empty(rows, 0, *z.shape[1:])
+        return LayerRecord(layer, layer.weight(self.network), x, z, nothing, nothing.new_empty(rows, 0), "exact", None)
+
+    def _full_record(
+        self, layer: DenseLayer, gradient: Tensor, passed: Passed, found: Jacobians, residuals: Residuals
+    ) -> LayerRecord:
+        (n, rows), name = (len(passed.f), len(gradient)), layer.name
+        x, z = self._met(layer, rows, passed)
+        J = _joined([by_sample(layer, J, n, layer.out_features) for J in found.by_layer[name]], 2)[:rows]
+        W, R = layer.weight(self.network), residuals.by_layer.get(name)
+        record = LayerRecord(layer, W, x, z, J, gradient, residuals.kind, R)
+        if name in found.by_entry and len(found.by_entry[name]) == len(passed.calls[name]):
+            record.hold(_joined([by_sample(layer, K, n, layer.in_features) for K in found.by_entry[name]], 2)[:rows])
+        return record
+
+    def _met(self, layer: DenseLayer, rows: int, passed: Passed) -> tuple[Tensor, Tensor]:
+        """What the layer was given, [rows, T, in], and answered, [rows, T, out], over all its calls."""
+        n, calls = len(passed.f), passed.calls[layer.name]
+        x = _joined([layer.arrange_input(x, n) for x, _ in calls], 1)[:rows]
+        return x, _joined([layer.arrange(z.detach(), n) for _, z in calls], 1)[:rows]
+
+    def _input_jacobian(self, rows: int, layers: _LayerRecords, found: Jacobians) -> Callable[[], Tensor] | None:
+        if found.by_input is not None:
+            raw = found.by_input.transpose(0, 1)[:rows]
             return lambda: raw.flatten(2)
         if self._entrance is None or not self.to_input:
             return None
-        J, W = layers[self._entrance.name].J, self._entrance.weight(self.network)
-        return lambda: (J @ W).flatten(2)  # [n, C, T, out] [out, in] → [n, C, T·in]
+        first = layers[self._entrance.name]
+        return lambda: first.pulled.flatten(2)  # [n, C, T, in] → [n, C, T·in]
 
-    def _input_factor(self, rows: int, layers: _LayerRecords, jacobians: _Jacobians) -> Callable[[], Tensor] | None:
+    def _input_factor(self, rows: int, layers: _LayerRecords, found: Jacobians) -> Callable[[], Tensor] | None:
         """J Rᵀ with Wᵀ = Q R in place of J W: Q has orthonormal columns, so no singular value changes."""
-        if jacobians.by_input is None and self._entrance is not None and self.to_input:
+        if found.by_input is None and self._entrance is not None and self.to_input and self._entrance.squeezes:
             J, narrow = layers[self._entrance.name].J, self._narrow
             return lambda: (J.double() @ narrow).flatten(2)
-        full = self._input_jacobian(rows, layers, jacobians)
+        full = self._input_jacobian(rows, layers, found)
         return None if full is None else lambda: full().double()
 
-    def _residuals(self, group: list[DenseLayer], f: Tensor, gradient: Tensor, calls: _Calls) -> Residuals:
-        return NO_RESIDUALS if self._straight else find_residuals(group, f, gradient, calls)
+    def _residuals(self, group: list[DenseLayer], passed: Passed, gradient: Tensor) -> Residuals:
+        return NO_RESIDUALS if self._straight else find_residuals(group, passed.f, gradient, passed.calls)
 
     @cached_property
     def _straight(self) -> bool:
@@ -208,41 +224,6 @@ class Capture:
 
 
 _LayerRecords = dict[str, LayerRecord]
-
-
-@dataclass(frozen=True)
-class _Jacobians:
-    by_layer: dict[str, list[Tensor]]  # per call [C, *raw shape of z]
-    by_input: Tensor | None  # [C, n, ...]
-
-
-def _forward_record(layer: DenseLayer, rows: int, n: int, calls: list[tuple[Tensor, Tensor]]) -> LayerRecord:
-    x = _joined([layer.arrange_input(x, n) for x, _ in calls], 1)[:rows]
-    z = _joined([layer.arrange(z, n) for _, z in calls], 1)[:rows]
-    nothing = z.new_empty(rows, 0, *z.shape[1:])
-    return LayerRecord(layer, x, z, nothing, nothing.new_empty(rows, 0), "exact", None)
-
-
-def _full_record(
-    layer: DenseLayer,
-    f_raw: Tensor,
-    gradient: Tensor,
-    calls: list[tuple[Tensor, Tensor]],
-    jacobians: _Jacobians,
-    residuals: Residuals,
-) -> LayerRecord:
-    n, rows = len(f_raw), len(gradient)
-    x = _joined([layer.arrange_input(x, n) for x, _ in calls], 1)[:rows]
-    z = _joined([layer.arrange(z.detach(), n) for _, z in calls], 1)[:rows]
-    J = _joined([_arranged(layer, J, n) for J in jacobians.by_layer[layer.name]], 2)[:rows]  # [n, C, T, out]
-    return LayerRecord(layer, x, z, J, gradient, residuals.kind, residuals.by_layer.get(layer.name))
-
-
-def _arranged(layer: DenseLayer, J: Tensor, n: int) -> Tensor:
-    """∂f/∂z of one call, [C, *raw shape of z] → [n, C, T, out]."""
-    if layer.batch_axis == 0 and layer.feature_axis == -1:
-        return J.reshape(len(J), n, -1, layer.out_features).transpose(0, 1).contiguous()
-    return torch.stack([layer.arrange(row, n) for row in J], 1)
 
 
 def _filled(part: Tensor, more: int) -> Tensor:

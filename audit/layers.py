@@ -44,6 +44,11 @@ class DenseLayer:
     fed_by_input: bool  # its input is the network's input, unchanged but for its shape
     patches: Patches | None = None  # of a convolution that is measured as a dense layer over its patches
 
+    @property
+    def squeezes(self) -> bool:
+        """Whether its inputs far outnumber its outputs: then J = ∂f/∂z is worth keeping, and J W is not."""
+        return self.in_features > 2 * self.out_features
+
     def weight(self, network: nn.Module) -> Tensor:
         """W [out, in]."""
         weight = network.get_submodule(self.module).weight

@@ -66,6 +66,7 @@ def _layer_numbers(layer: DenseLayer, outputs: int) -> int:
     The patches of a convolution are many times its input, and their pseudo-inverse takes as much again.
     """
     numbers = layer.tokens * (layer.in_features + (outputs + 3) * layer.out_features)
+    numbers += 0 if layer.squeezes else outputs * layer.tokens * layer.in_features  # J W, while the record is looked at
     if layer.patches is None:
         return numbers
     return numbers + 3 * layer.tokens * layer.in_features + outputs * layer.patches.channels * prod(layer.patches.space)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ class LayerRecord:
     """One dense layer z = W x + b on a chunk of samples."""
 
     layer: DenseLayer
+    W: Tensor  # [out, in]
     x: Tensor  # [n, T, in]       what the layer was given
     z: Tensor  # [n, T, out]      what it answered
     J: Tensor  # [n, C, T, out]   ∂f/∂z; C = 0 where only a forward pass was asked for
@@ -37,6 +39,19 @@ class LayerRecord:
     def delta(self) -> Tensor:
         """∂l/∂z = Jᵀ ∂l/∂f  [n, T, out], float64."""
         return torch.einsum("ncto,nc->nto", self.J.double(), self.gradient)
+
+    @cached_property
+    def pulled(self) -> Tensor:
+        """J W, what the layer carries of ∂f/∂x [n, C, T, in], float64: formed once for all who ask, until `release`."""
+        return self.J.double() @ self.W.double()
+
+    def hold(self, pulled: Tensor) -> None:
+        """Takes J W where the backward pass has formed it on its way."""
+        self.__dict__["pulled"] = pulled
+
+    def release(self) -> None:
+        """Lets go of what can be formed again."""
+        self.__dict__.pop("pulled", None)
 
     def residual(self) -> Tensor | None:
         """R itself [n, T·out, T·out], one column after the other."""
@@ -61,6 +76,11 @@ class Record:
     input_jacobian: Callable[[], Tensor] | None  # [n, C, D]  ∂f/∂input; None for integer inputs
     input_factor: Callable[[], Tensor] | None  # [n, C, r]  a narrower matrix with the same singular values, float64
     loss_function: Loss
+
+    def release(self) -> None:
+        """Lets go of what can be formed again."""
+        for layer in self.layers.values():
+            layer.release()
 
     def bytes(self) -> int:
         """What keeping this record costs, its autograd graph aside."""

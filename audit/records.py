@@ -28,7 +28,9 @@ class Records:
 
     def __iter__(self) -> Iterator[Record]:
         if self._kept is not None:
-            yield from self._kept
+            for record in self._kept:
+                yield record
+                record.release()
             return
         keep: list[Record] | None = []
         left = self.room
@@ -36,4 +38,5 @@ class Records:
             left -= record.bytes()
             keep = None if keep is None or left < 0 or record.has_graph() else [*keep, record]
             yield record
+            record.release()
         self._kept = keep

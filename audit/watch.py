@@ -59,12 +59,17 @@ def watch(
 
 
 @contextmanager
-def hooked(network: nn.Module, hooks: Mapping[str, Callable[..., Tensor | None]]) -> Iterator[None]:
-    """Forward hooks by module path, taken off again whatever happens."""
+def hooked(
+    network: nn.Module,
+    hooks: Mapping[str, Callable[..., Tensor | None]],
+    before: Mapping[str, Callable[..., Tensor | None]] | None = None,
+) -> Iterator[None]:
+    """Forward hooks by module path, and hooks that come `before` a module runs, taken off again whatever happens."""
     with ExitStack() as stack:
         for path, hook in hooks.items():
-            handle = network.get_submodule(path).register_forward_hook(hook)
-            stack.callback(handle.remove)
+            stack.callback(network.get_submodule(path).register_forward_hook(hook).remove)
+        for path, hook in (before or {}).items():
+            stack.callback(network.get_submodule(path).register_forward_pre_hook(hook).remove)
         yield
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from audit.backward import Calls
 from audit.layers import DenseLayer
 
-Calls = dict[str, list[tuple[Tensor, Tensor]]]  # by layer name: input and output of each call
 Product = Callable[[Tensor], Tensor]
 
 

@@ -18,7 +18,7 @@ it is small, otherwise from random signs ε with E[ε εᵀ] = 1, drawn anew for
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -58,7 +58,7 @@ def terms_of(record: Record, name: str, W: Tensor, bias: Tensor | None, seed: in
     if x.shape[1] > W.shape[0]:
         terms = _from_gradients(record.gauss_newton_weight_root(name), W)
     else:
-        terms = _gauss_newton(record.gauss_newton_root(name), W, x, u)
+        terms = _gauss_newton(record, name, x, u)
     if layer.residual_times is None:
         return terms
     if is_probed(layer):
@@ -81,15 +81,17 @@ def is_probed(layer: LayerRecord) -> bool:
     return layer.residual_times is not None and layer.z.shape[1] * layer.z.shape[2] > EXACT_UNITS
 
 
-def _gauss_newton(A: Tensor, W: Tensor, x: Tensor, u: Tensor) -> Terms:
+def _gauss_newton(record: Record, name: str, x: Tensor, u: Tensor) -> Terms:
     """The forms of Aᵀ A. With one vector per sample, A W is formed in blocks that stay in the processor's cache."""
+    A = record.gauss_newton_root(name)
     if x.shape[1] == 1:
-        parts = torch.split(A[:, :, 0], max(1, CACHED // (A.shape[1] * W.shape[1])))
-        A_W2 = torch.cat([(part @ W).square_().sum(1) for part in parts])  # [n, in]
+        rows = max(1, CACHED // (A.shape[1] * x.shape[2]))
+        blocks = _root_times_weights(record, name, A, rows)
+        A_W2 = torch.cat([A_W.square().sum(1).flatten(1) for A_W in blocks])  # [n, in]
         A2, x2 = A[:, :, 0].square().sum(1), x[:, 0].square()  # [n, out]  [n, in]
         norm2 = x2.sum(1)
         return Terms(norm2 * A2.sum(1), norm2 * A_W2.sum(1), A2 * u[:, 0].square(), A_W2 * x2)
-    A_W = A @ W
+    (A_W,) = _root_times_weights(record, name, A, len(x))
     K = x @ x.transpose(1, 2)  # [n, T, T]
     return Terms(
         _inner(K, A),
@@ -97,6 +99,16 @@ def _gauss_newton(A: Tensor, W: Tensor, x: Tensor, u: Tensor) -> Terms:
         (A * u[:, None]).sum(2).square().sum(1),
         (A_W * x[:, None]).sum(2).square().sum(1),
     )
+
+
+def _root_times_weights(record: Record, name: str, A: Tensor, rows: int) -> Iterator[Tensor]:
+    """A W [m, C, T, in], m = `rows` samples at a time: of A, or as the root of the curvature times the shared J W."""
+    layer = record.layers[name]
+    if layer.layer.squeezes:
+        W = layer.W.double()
+        return (part @ W for part in torch.split(A, rows))
+    root = record.loss_function.curvature_root_times
+    return (root(f, K) for f, K in _split(rows, record.f, layer.pulled))
 
 
 def _from_gradients(blocks: Iterable[Tensor], W: Tensor) -> Terms:

@@ -45,7 +45,7 @@ class SensitivityFold:
 
     def __init__(self, audit: Audit) -> None:
         self._audit, network = audit, audit.network
-        self._factors = {layer.name: narrow_factor(audit.weight(layer)) for layer in audit.layers}
+        self._factors = {layer.name: narrow_factor(audit.weight(layer)) for layer in audit.layers if layer.squeezes}
         self._closed = {layer.name: closed_parameters(network, layer) for layer in audit.layers}
         self._others = SampleGradients(
             network, other_parameters(network, audit.layers), audit.train.x, audit.capture.fixed_batch
@@ -73,7 +73,7 @@ class SensitivityFold:
             if name == self._first.name:
                 first_map = mapped
         first = record.layers[self._first.name]
-        invariant = invariant_at(first, audit.weight(first.layer), first_map[0])
+        invariant = invariant_at(first, first_map[0])
         self._samples.append(SampleColumns(column(theta), column(adaptive), column(invariant)))
         entering = input_columns(record, x.flatten(1).double(), first, first_map, invariant, audit.epsilon)
         if entering is not None:
@@ -111,8 +111,7 @@ class SensitivityFold:
         )
 
     def _map(self, record: LayerRecord) -> tuple[Tensor, LocalMap]:
-        W = self._audit.weight(record.layer)
-        return layer_map(record, W, self._factors[record.layer.name], self._audit.epsilon)
+        return layer_map(record, self._factors.get(record.layer.name), self._audit.epsilon)
 
     def _squares(self, record: LayerRecord) -> DenseSquares:
         bias = self._audit.network.get_submodule(record.layer.module).bias

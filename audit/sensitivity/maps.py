@@ -14,32 +14,32 @@ from audit.sensitivity.singular import LocalMap, centring, local_map
 CACHED = 1 << 17  # numbers (1 MB) in a block
 
 
-def layer_map(record: LayerRecord, W: Tensor, factor: Tensor, epsilon: float) -> tuple[Tensor, LocalMap]:
-    """K [n, C, …] with the singular values of J W, and the map; `factor` is R of Wᵀ = Q R, or W itself."""
+def layer_map(record: LayerRecord, factor: Tensor | None, epsilon: float) -> tuple[Tensor, LocalMap]:
+    """K [n, C, …] with the singular values of J W, and the map; `factor` is its `narrow_factor`, if it squeezes."""
     layer = record.layer
     if layer.patches is None:
-        K = (record.J.double() @ factor).flatten(2)
+        K = (record.pulled if factor is None else record.J.double() @ factor).flatten(2)
         return K, local_map(K, layer.tokens * layer.in_features, epsilon)
-    K = _through_convolution(record, W)
+    K = _through_convolution(record)
     return K, local_map(K, K.shape[2], epsilon)
 
 
-def _through_convolution(record: LayerRecord, W: Tensor) -> Tensor:
+def _through_convolution(record: LayerRecord) -> Tensor:
     """∂f/∂x [n, C, size of x] at a convolution's own input: patches overlap, so J W alone counts pixels apart."""
     assert record.layer.patches is not None
     positions = prod(record.layer.patches.positions)
     g = record.J.double().reshape(-1, positions, record.layer.out_features)
-    pulled = record.layer.patches.pull(W, g)
+    pulled = record.layer.patches.pull(record.W.double(), g)
     return pulled.reshape(*record.J.shape[:2], -1)
 
 
-def invariant_at(record: LayerRecord, W: Tensor, K: Tensor) -> Tensor:
+def invariant_at(record: LayerRecord, K: Tensor) -> Tensor:
     """Σ_p x_p² ‖(J W)_p‖² [n] at a layer's own input (Eq. 43); K is what `layer_map` gave."""
     x = record.x.flatten(1)
     if K.shape[2] == x.shape[1]:  # J W itself, not narrowed
         return _invariant(K, x.double())
     rows = max(1, CACHED // (record.J.shape[1] * record.x[0].numel()))  # blocks that stay in the processor's cache
-    pairs = zip(torch.split(record.J, rows), torch.split(record.x, rows), strict=True)
+    W, pairs = record.W.double(), zip(torch.split(record.J, rows), torch.split(record.x, rows), strict=True)
     return torch.cat([_invariant(J.double() @ W, part.double()) for J, part in pairs])
 
 

@@ -109,9 +109,9 @@ def largest_singular_value(K: Tensor) -> Tensor:
 
 
 def narrow_factor(W: Tensor) -> Tensor:
-    """F [out, r] such that J F has the singular values of J W for every J: W itself, or Rᵀ where much narrower."""
-    out, width = W.shape
-    return torch.linalg.qr(W.T, mode="r").R.T if width > 2 * out else W
+    """Rᵀ [out, out] of Wᵀ = Q R, for W with more columns than rows: J Rᵀ has the singular values of J W for every J."""
+    factor: Tensor = torch.linalg.qr(W.T, mode="r").R.T
+    return factor
 
 
 def centring(C: int) -> Tensor:
