@@ -8,6 +8,7 @@ import numpy as np
 
 from audit.blocks.hygiene import Hygiene
 from audit.data.base import Data
+from audit.findings.ground import ENOUGH, GUESSING
 from audit.measure import Audit
 from audit.outcome import Outcome
 from audit.regression import r_squared
@@ -16,8 +17,6 @@ from audit.suite import Results
 
 FEWEST_PIXELS = 64  # numbers in a sample, below which it is no image
 DARKEST = 127  # images whose brightest pixel is below this may be anything
-STANDARD_ERRORS = 3.0  # how far above chance the train accuracy must be to count as learnt
-FARTHEST = 0.25  # of the way from chance to no mistake: a class of one sample alone makes a standard error large
 
 
 def find_warnings(audit: Audit, results: Results) -> list[str]:
@@ -61,7 +60,7 @@ def _class_warning(train: Outcome, outputs: int) -> str | None:
     counts = np.array([(labels == label).sum() for label in present])
     balanced, chance = float(recalls.mean()), 1 / max(outputs, 2)
     standard_error = np.sqrt((chance * (1 - chance) / counts).sum()) / len(present)  # of a guesser
-    if balanced > chance + min(STANDARD_ERRORS * standard_error, FARTHEST * (1 - chance)):
+    if balanced > chance + min(GUESSING * standard_error, ENOUGH * (1 - chance)):
         return None
     relabelled = _best_relabelling(train)
     hint = (

@@ -13,13 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.blocks.duality import Carriers, SampleGap
-from audit.blocks.gallery import FeatureDifference, Gallery, PairFeatures, Thumbnail
+from audit.blocks.gallery import (
+    NEIGHBOURS,
+    PAIRS,
+    SUSPECTS,
+    FeatureDifference,
+    Gallery,
+    PairFeatures,
+    Thumbnail,
+)
 from audit.blocks.hygiene import Hygiene
 from audit.data.base import Data, Picture, Split
 
-PAIRS = 8  # costliest pairs that are shown
-SUSPECTS = 8  # suspect labels that are shown
-NEIGHBOURS = 3  # of each of them
 SIDE = 40  # pixels: larger images are shrunk to this
 FEATURES = 5  # by which a pair of rows is shown
 BILINEAR = 2  # Pillow's Resampling.BILINEAR, which smooths when it shrinks

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from audit.blocks.duality import Carriers, SampleGap
+from audit.blocks.gallery import PAIRS
 from audit.data.base import Data, Picture, Split
 from audit.data.fit import fit
 from audit.settings import Settings
-from audit.thumbnails import NEITHER, NOBODY, PAIRS, SIDE, make_gallery
+from audit.thumbnails import NEITHER, NOBODY, SIDE, make_gallery
 
 
 def pair(index: int, partner: int) -> SampleGap:

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from audit.fields import says
 
+PAIRS = 8  # costliest pairs that are shown
+SUSPECTS = 8  # suspect labels that are shown
+NEIGHBOURS = 3  # of each of them
+
 
 @dataclass(frozen=True, kw_only=True)
 class Thumbnail:

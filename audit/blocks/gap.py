@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from audit.fields import Interval, says
 
+FITTED = 0.01  # share of wrong answers on train up to which the source studies call a model fitted
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClassGap:

@@ -6,6 +6,7 @@ import math
 
 from audit.blocks.checks import Check, skipped
 from audit.blocks.fisher import NetworkFisher
+from audit.blocks.gap import FITTED
 from audit.layers import dense_only
 from audit.measure import Audit
 from audit.suite import Results
@@ -38,7 +39,7 @@ def _interpolation(audit: Audit) -> Check:
         return skipped("interpolation", title, why, affects, kind="assumption")
     error = float(audit.train_outcome.wrong.mean())
     words = "Share of train samples answered wrongly. The papers study models that fit (nearly) all of them."
-    return _assumption("interpolation", title, error <= 0.01, error, 0.01, words, affects)
+    return _assumption("interpolation", title, error <= FITTED, error, FITTED, words, affects)
 
 
 def _gradient(audit: Audit) -> Check:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from audit.blocks.gap import FITTED
 from audit.report import Report
 
-GUESSING = 3.0  # standard errors above chance that count as learnt, as in the report's own warning
-ENOUGH = 0.25  # of the way from guessing to no mistake: as far as three standard errors may reach
+GUESSING = 3.0  # standard errors above chance that the train accuracy must be to count as learnt
+ENOUGH = 0.25  # of the way from guessing to no mistake: a class of one sample alone makes a standard error large
 NEEDS_DATA = "these test samples are also in the train data, so they are not unseen"
 NEEDS_INPUT = "the model does no better than guessing on its own train data, so it is probably fed the wrong input"
 
@@ -92,8 +93,8 @@ def gap_is_real(report: Report) -> bool:
 
 
 def fits_train(report: Report) -> bool:
-    """Whether the model answers at least 99 % of its train samples rightly, as those of the source studies do."""
-    return report.gap.train_error is not None and report.gap.train_error <= 0.01
+    """Whether the model answers nearly all of its train samples rightly, as those of the source studies do."""
+    return report.gap.train_error is not None and report.gap.train_error <= FITTED
 
 
 def labels_in_doubt(report: Report) -> bool:

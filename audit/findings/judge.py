@@ -12,7 +12,8 @@ from audit.findings.rules import RULES
 from audit.findings.unjudged import not_judged
 from audit.report import Finding, Report
 
-MOST, NOTES = 6, 3  # findings on the first page, and how many of them may be notes where there is something good
+FIRST_PAGE = 6  # findings; the others follow behind the contents
+NOTES = 3  # how many of them may be notes where there is something good
 
 
 def judge(report: Report) -> Report:
@@ -30,13 +31,13 @@ def judge(report: Report) -> Report:
 
 
 def first_page(findings: Sequence[Finding]) -> list[Finding]:
-    """The few findings that a reader sees first, in order: at most six. All others stay in the JSON.
+    """The few findings that a reader sees first, in order: at most `FIRST_PAGE`. All others stay in the JSON.
 
     Every concern and watch, as far as there is room; then the three heaviest notes; then what is good. An audit with
     nothing left out has at least three: the gap, the trust in its numbers, and copies across the splits.
     """
     by_level = {level: [finding for finding in findings if finding.level == level] for level in LEVELS}
-    return [*by_level["concern"], *by_level["watch"], *by_level["note"][:NOTES], *by_level["good"]][:MOST]
+    return [*by_level["concern"], *by_level["watch"], *by_level["note"][:NOTES], *by_level["good"]][:FIRST_PAGE]
 
 
 def _finding(report: Report, rule: Rule, verdict: Verdict) -> Finding:

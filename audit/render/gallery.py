@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from audit.blocks.gallery import NEIGHBOURS, PAIRS, SUSPECTS
 from audit.render.numbers import number, share, signed
 
-PAIRS = 8
-SUSPECTS = 8
-NEIGHBOURS = 3
 FEATURES = 3  # of a pair of rows
 SCALE = 2  # how much larger than stored a picture is shown
 

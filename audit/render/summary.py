@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from audit.cards import ALL_CARDS
+from audit.findings.judge import FIRST_PAGE
 from audit.findings.words import layer as called
 from audit.render.numbers import interval, number
 
-FIRST_PAGE = 6  # findings; the others follow behind the contents
 EVIDENCE = 3  # numbers shown with a finding; the JSON has all
 NAMES = {
     "duality.samples.index": "position of the costliest test sample",

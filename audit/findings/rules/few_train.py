@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from audit.blocks.gap import FITTED
 from audit.findings.ground import fits_train, gap_is_real, labels_in_doubt
 from audit.findings.rule import NO_LIMIT, Rule, Verdict
 from audit.findings.words import some
@@ -38,7 +39,8 @@ RULE = Rule(
     title="Too little train data",
     meaning="Whether a gap could come from too few train samples, where nothing else in the report explains it.",
     conditions=(
-        "note: error gap above zero beyond chance, train error ≤ 0.01, and the labels not in doubt (see mislabelled)"
+        f"note: error gap above zero beyond chance, train error ≤ {number(FITTED)}, and the labels not in doubt (see "
+        "mislabelled)"
     ),
     source="110 networks on MNIST, 784-30-30-10, studied for this tool.",
     origin=f"{NO_LIMIT} It says what the numbers do not speak against.",

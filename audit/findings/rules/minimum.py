@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from audit.blocks.gap import FITTED
 from audit.findings.rule import Rule, Verdict
-from audit.numbers import number, percent
+from audit.numbers import number, percent, share
 from audit.report import Report
 
 WORDS = {
@@ -55,7 +56,10 @@ RULE = Rule(
     id="not-at-minimum",
     title="Not at a minimum",
     meaning="Whether the model fits its train data and its train loss has stopped falling, as the theory assumes.",
-    conditions="note: the assumption gradient-small (0.1, or 2/√n) or interpolation (1 % wrong on train) does not hold",
+    conditions=(
+        f"note: the assumption gradient-small (0.1, or 2/√n) or interpolation ({share(FITTED)} wrong on train) does "
+        "not hold"
+    ),
     source="Assumptions of the papers on flatness, Fisher information and sensitivity, looked at on this model.",
     origin=(
         "Limits of the checks: at a minimum samples' pulls cancel but for about 1/√n of one; a tenth is a convention. "

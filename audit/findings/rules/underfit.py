@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
+from audit.blocks.gap import FITTED
 from audit.findings.ground import chance, labels_in_doubt
 from audit.findings.rule import Rule, Verdict
 from audit.findings.words import explained, within
-from audit.numbers import number, percent
+from audit.numbers import number, percent, share
 from audit.report import Report
-
-FITTED = 0.01  # share of wrong answers on train that the source studies call fitted
 
 
 def find(report: Report) -> Verdict | None:
@@ -89,7 +88,10 @@ RULE = Rule(
         f"1 − R²_train > R²_train − R²_test and R²_train < {number(1 - FITTED)}"
     ),
     source="The split of the test error into train error and gap.",
-    origin="One half of the test error, a natural mark; 1 % is what the source studies call fitted (interpolation).",
+    origin=(
+        f"One half of the test error, a natural mark; {share(FITTED)} is what the source studies call fitted "
+        "(interpolation)."
+    ),
     cannot_tell="Whether a better fit is possible: with noisy labels or targets it is not.",
     find=find,
     rests_on=("gap",),
