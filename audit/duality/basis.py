@@ -2,7 +2,7 @@
 
 Up to 4,096 weights all of them; beyond, the leading ones. Eigenvectors of one eigenvalue are unique only up to a
 rotation, and so is everything projected on them: inside such an eigenspace (the null space above all) the directions
-are those that diagonalise the covariance of the effective gradients g there, and where g does not vary either, of ΔW.
+are those that diagonalise the covariance of the effective gradients g there, and where g hardly varies, of ΔW.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from audit.duality.moments import Moments, moments
 
 ONE_SPACE = 1e-10  # eigenvalues closer than this, relative to the largest, are one eigenspace
 STILL = 1e-12  # a deviation below this share of the total one is rounding
+FAINT = 1e-10  # … and below this one too near to rounding to tell directions of one eigenspace apart
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,10 @@ def settle(basis: Basis, w: Tensor, s: Tensor, leading: int) -> Projections:
     w [K, N] projections on `basis`, which are used up; s [K] with g_k = s_k ΔW_k.
     """
     rotations: list[tuple[slice, Tensor]] = []
-    for space in eigenspaces(basis.values):
-        rotation = _rotation(w[:, space], s)
+    spaces = eigenspaces(basis.values)
+    faint = FAINT * float(moments(w, s).sigma_g.norm()) if spaces else 0.0
+    for space in spaces:
+        rotation = _rotation(w[:, space], s, faint)
         w[:, space] = w[:, space] @ rotation
         rotations.append((space, rotation))
     found = moments(w, s)
@@ -93,23 +96,23 @@ def eigenspaces(values: Tensor) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(edges) if b - a > 1]
 
 
-def _rotation(w: Tensor, s: Tensor) -> Tensor:
-    """Q [m, m] orthogonal: its columns diagonalise Cov(g), and Cov(ΔW) where g does not vary."""
-    Q, rank = _principal(s[:, None] * w)
+def _rotation(w: Tensor, s: Tensor, faint: float) -> Tensor:
+    """Q [m, m] orthogonal: its columns diagonalise Cov(g), and Cov(ΔW) where g deviates by no more than `faint`."""
+    Q, deviations = _principal(s[:, None] * w)
+    rank = int((deviations > faint).sum())
     rest, _ = _principal(w @ Q[:, rank:])
     return torch.cat([Q[:, :rank], Q[:, rank:] @ rest], 1)
 
 
-def _principal(samples: Tensor) -> tuple[Tensor, int]:
-    """Principal directions of samples [K, m] as columns [m, m], widest first, and how many of them vary at all."""
+def _principal(samples: Tensor) -> tuple[Tensor, Tensor]:
+    """Principal directions of samples [K, m] as columns [m, m], widest first, and the deviations along the first."""
     if samples.shape[1] == 0:
-        return samples.new_zeros(0, 0), 0
+        return samples.new_zeros(0, 0), samples.new_zeros(0)
     centred = samples - samples.mean(0)
     if len(centred) > centred.shape[1]:
         centred = torch.linalg.qr(centred, mode="r").R  # the same right singular vectors, without a [K, K] factor
     _, widths, V = torch.linalg.svd(centred, full_matrices=True)
-    floor = widths.max() * max(samples.shape) * torch.finfo(samples.dtype).eps if len(widths) else 0.0
-    return V.mT, int((widths > floor).sum())
+    return V.mT, widths / len(samples) ** 0.5
 
 
 def _direction(basis: Basis, rotations: list[tuple[slice, Tensor]], n: int) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 ONE_SPACE = 1e-10  # eigenvalues closer than this, relative to the largest, belong to one eigenspace
-NOTHING = 1e-13  # a spread below this share of the largest is none
+FAINT = 1e-10  # a spread of g below this share of the whole does not tell directions apart
 
 
 def eigenbasis(H: Tensor, g: Tensor, dw: Tensor) -> tuple[Tensor, Tensor]:
@@ -17,31 +17,31 @@ def eigenbasis(H: Tensor, g: Tensor, dw: Tensor) -> tuple[Tensor, Tensor]:
     Inside an eigenspace the vectors are the principal axes of g [K, N]; where g does not spread, those of dw [K, N].
     """
     values, E = torch.linalg.eigh(H)
-    top = float(values.abs().max())
+    top, whole = float(values.abs().max()), float(g.var(0, correction=0).sum()) ** 0.5
     start = 0
     for end in range(1, len(values) + 1):
         if end < len(values) and float(values[end] - values[end - 1]) <= ONE_SPACE * top:
             continue
         if end - start > 1:
-            E[:, start:end] = _turned(E[:, start:end], g, dw)
+            E[:, start:end] = _turned(E[:, start:end], g, dw, FAINT * whole)
         start = end
     sigma_g, sigma_w = (part.std(0, correction=0) for part in (g @ E, dw @ E))
-    still = 1e-12 * float(g.var(0, correction=0).sum()) ** 0.5
-    places = sorted(range(len(values)), key=lambda n: (-sigma_g[n], 0.0) if sigma_g[n] > still else (0.0, -sigma_w[n]))
+    seen = [float(s) if s > 1e-12 * whole else 0.0 for s in sigma_g]
+    places = sorted(range(len(values)), key=lambda n: (-seen[n], -float(sigma_w[n])))
     return values[places], E[:, places]
 
 
-def _turned(block: Tensor, g: Tensor, dw: Tensor) -> Tensor:
-    axes, spread = _axes(g @ block)
-    block = block @ axes
+def _turned(block: Tensor, g: Tensor, dw: Tensor, faint: float) -> Tensor:
+    axes, deviations = _axes(g @ block)
+    block, spread = block @ axes, sum(deviation > faint for deviation in deviations)
     rest = block[:, spread:]
     return torch.cat([block[:, :spread], rest @ _axes(dw @ rest)[0]], 1) if rest.shape[1] else block
 
 
-def _axes(samples: Tensor) -> tuple[Tensor, int]:
-    """Principal axes of samples [K, m] as columns, widest first, and how many of them have any spread."""
+def _axes(samples: Tensor) -> tuple[Tensor, list[float]]:
+    """Principal axes of samples [K, m] as columns, widest first, and the deviations along them."""
     _, s, V = torch.linalg.svd(samples - samples.mean(0), full_matrices=True)
-    return V.T, int((s > NOTHING * max(samples.shape) * s.max()).sum()) if len(s) else 0
+    return V.T, (s / len(samples) ** 0.5).tolist()
 
 
 def elbow(sigma: list[float]) -> int:
