@@ -6,7 +6,7 @@ the report's JSON, so that the two are laid side by side number by number.
 
 from __future__ import annotations
 
-from references.whole.duality import carriers, duality, hessian
+from references.whole.duality import carriers, duality, hessian, partners
 from references.whole.fisher import fisher, layer_fisher
 from references.whole.flatness import flatness, network_flatness
 from references.whole.gap import gap
@@ -19,22 +19,23 @@ def whole(problem: Problem, subsets: list[list[int]], settings: Block) -> Block:
     """Everything that a report says about a network and its gap, intervals aside."""
     samples = [sample_of(problem, i) for i in range(len(problem.x))]
     layers = []
-    for path in problem.dense:
+    for path in problem.layers:
         H = hessian(problem, path)
         layers.append(
             {
                 "duality": duality(problem, path, H, settings),
-                "flatness": flatness(problem.weight(path), H),
+                "flatness": flatness(problem, path, H),
                 "sensitivity": layer_sensitivity(problem, path, samples),
                 "fisher": layer_fisher(problem, path, samples, subsets),
             }
         )
+    summed = [layer["flatness"] for path, layer in zip(problem.layers, layers, strict=True) if path in problem.dense]
     return {
         "gap": gap(problem),
         "layers": layers,
         "network": {
-            "duality": carriers(problem),
-            "flatness": network_flatness([layer["flatness"] for layer in layers]),
+            "duality": None if problem.partner_space == "features" else carriers(problem, partners(problem)),
+            "flatness": network_flatness(summed),
             "fisher": fisher(problem, samples, subsets, settings),
             "sensitivity": sensitivity(problem, samples),
         },

@@ -15,29 +15,35 @@ def hessian(p: Problem, path: str) -> Tensor:
     W = p.weight(path)
 
     def mean_loss(flat: Tensor) -> Tensor:
-        return p.losses(p.x, p.y, {f"{path}.weight": flat.reshape(W.shape)}).mean()
+        return p.losses(p.x, p.y, p.with_weight(path, flat)).mean()
 
     H = torch.autograd.functional.hessian(mean_loss, W.flatten())
     return (H + H.T) / 2
 
 
-def _partners(p: Problem) -> list[int]:
-    """The nearest train sample of the same label, the first of equals; −1 where there is none."""
+def partners(p: Problem, path: str | None = None) -> list[int]:
+    """The nearest train sample of the same label, the first of equals; −1 where there is none.
+
+    With a layer, near by what that layer is given, if the problem looks for partners there.
+    """
+    x, x_test = p.x, p.x_test
+    if path is not None and p.partner_space == "features":
+        x, x_test = ([p.given(path, one) for one in each] for each in (x, x_test))
     found = []
-    for k in range(len(p.x_test)):
+    for k in range(len(x_test)):
         best, place = math.inf, -1
-        for i in range(len(p.x)):
-            distance = float((p.x_test[k] - p.x[i]).square().sum())
+        for i in range(len(x)):
+            distance = float((x_test[k] - x[i]).double().square().sum())
             if distance < best and (p.task == "regression" or p.y[i] == p.y_test[k]):
                 best, place = distance, i
         found.append(place)
     return found
 
 
-def carriers(p: Problem) -> Block:
+def carriers(p: Problem, partner: list[int]) -> Block:
     """The gap over pairs, and what each class adds to it."""
     train, test = p.losses(p.x, p.y), p.losses(p.x_test, p.y_test)
-    pairs = [(k, float(test[k] - train[i])) for k, i in enumerate(_partners(p)) if i >= 0]
+    pairs = [(k, float(test[k] - train[i])) for k, i in enumerate(partner) if i >= 0]
     total = math.fsum(gap for _, gap in pairs)
     found: Block = {"pairs": len(pairs), "gap": total / len(pairs)}
     if p.task == "regression":
@@ -51,25 +57,34 @@ def carriers(p: Problem) -> Block:
 
 
 def duality(p: Problem, path: str, H: Tensor, settings: Block) -> Block:
-    """Feng & Tu, Eqs. 6–12, for a layer that acts on one vector per sample."""
-    W, partner = p.weight(path), _partners(p)
-    h, h_test = (p.inside(path, x)[0].reshape(len(x), -1) for x in (p.x, p.x_test))
-    dw, g, gaps, errors = [], [], [], []
+    """Feng & Tu, Eqs. 6–12; with several vectors per sample, ΔW = W ΔX X⁺ for the columns of X."""
+    W, partner = p.weight(path), partners(p, path)
+    dw, g, gaps, errors, misses = [], [], [], [], [0.0]
     for k, i in enumerate(partner):
-        if i < 0 or not h[i].any():
+        if i < 0 or not (X := p.given(path, p.x[i]).T).any():
             continue
-        step = torch.outer(W @ (h_test[k] - h[i]), h[i]) / h[i].square().sum()
+        wanted = W @ (p.given(path, p.x_test[k]).T - X)
+        step = wanted @ torch.linalg.pinv(X)
         own = float(p.loss(p.x_test[k], p.y_test[k]))
         gap = own - float(p.loss(p.x[i], p.y[i]))
-        dual = p.loss(p.x[i], p.y_test[k], {f"{path}.weight": W + step})
+        dual = p.loss(p.x[i], p.y_test[k], p.with_weight(path, W + step))
         square = float(step.square().sum())
         dw.append(step.flatten())
         g.append(gap / square * step.flatten() if square > 0 else torch.zeros_like(step.flatten()))
         gaps.append(gap)
         errors.append(abs(float(dual) - own))
+        misses += [float((step @ X - wanted).norm() / wanted.norm())] if wanted.any() else []
     found: Block = {"pairs": len(gaps), "unpaired": partner.count(-1), "gap": mean(gaps)}
+    found["dropped"] = len(partner) - found["unpaired"] - found["pairs"]
+    if max(misses) > DUAL:
+        found["dual_residual"] = max(misses)
+    if p.partner_space == "features":
+        found["carriers"] = carriers(p, partner)
     if max(errors) > DUAL * max(1.0, float(p.losses(p.x_test, p.y_test).max())):
-        return {**found, "max_residual": max(errors)}
+        found |= {"max_residual": max(errors), "mean_residual": mean(errors)}
+        found["relative_residual"] = mean(errors) / mean([abs(gap) for gap in gaps])
+        if path not in p.convolutions:
+            return {**found, "sigma_g": [], "total_g": None}
     return found | _split(p, path, H, torch.stack(dw), torch.stack(g), settings)
 
 
@@ -111,7 +126,7 @@ def _width(p: Problem, path: str, e: Tensor) -> Block:
     W = p.weight(path)
 
     def height(t: float) -> float:
-        return float(p.losses(p.x, p.y, {f"{path}.weight": W + t * e.reshape(W.shape)}).mean())
+        return float(p.losses(p.x, p.y, p.with_weight(path, W + t * e.reshape(W.shape))).mean())
 
     start, sides, farthest = height(0.0), [], 1e3 * max(1.0, float(W.norm()))
     for side in (1, -1):

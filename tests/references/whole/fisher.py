@@ -32,11 +32,13 @@ def _gradients(samples: list[Sample], names: list[str]) -> Tensor:
 def layer_fisher(p: Problem, path: str, samples: list[Sample], subsets: list[list[int]]) -> Block:
     if p.task == "regression":
         return {"gamma": None}
-    names = [name for name in samples[0].loss_gradient if name.startswith(f"{path}.")]
+    module = p.network.get_submodule(path)
+    own = [value for value in module.parameters() if path not in p.shared or value is not module.weight]
+    names = [name for name, value in p.network.named_parameters() if any(value is one for one in own)]
     logs = [sum(parts) for parts in _log_determinants(_gradients(samples, names), subsets)]
     return {
         "gamma": mean(logs) if logs else None,
-        "gamma_std": float(torch.tensor(logs).double().std(correction=0)) if len(logs) > 1 else None,
+        "gamma_std": float(torch.tensor(logs, dtype=torch.float64).std(correction=0)) if len(logs) > 1 else None,
         "singular_subsets": len(subsets) - len(logs),
     }
 
@@ -52,7 +54,9 @@ def fisher(p: Problem, samples: list[Sample], subsets: list[list[int]], settings
     found: Block = {
         "parameters": P,
         "singular_subsets": len(subsets) - len(parts),
-        "robustness": mean([norm2(sample.slope) ** 2 for sample in samples]),
+        "robustness": mean([norm2(s.slope) ** 2 for s in samples if s.slope is not None])
+        if p.x.is_floating_point()
+        else None,
         "frobenius_norm": mean([float(K.square().sum()) / N**2 for K in grams]),
         "frobenius_norm_per_sample": mean([float(K.diagonal().square().mean()) for K in grams]),
         "spectral_radius": mean([float(torch.linalg.eigvalsh(K)[-1]) / N for K in grams]),
@@ -65,7 +69,7 @@ def fisher(p: Problem, samples: list[Sample], subsets: list[list[int]], settings
     bound = loss + 2 * math.sqrt((2 * loss + 2 * A + math.log(2 * n / settings["delta"])) / (n - 1))
     return found | {
         "gamma": gamma,
-        "gamma_std": float(torch.tensor([sum(both) for both in parts]).double().std(correction=0)),
+        "gamma_std": float(torch.tensor([sum(both) for both in parts], dtype=torch.float64).std(correction=0)),
         "gamma_norms": mean([norms for norms, _ in parts]),
         "gamma_angles": mean([angles for _, angles in parts]),
         "gamma_full": P / N * gamma - P * math.log(P),

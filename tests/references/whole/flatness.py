@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import torch
-from references.whole.problem import Block
+from references.whole.problem import Block, Problem
 from torch import Tensor
 
+NAMES = (
+    *("lambda_max", "trace", "kappa", "kappa_tau", "rho", "rho_sigma", "rho_columns", "rho_columns_sigma"),
+    "relative_flatness",
+)
 
-def flatness(W: Tensor, H: Tensor) -> Block:
-    """Petzka et al., Table 1 and relative flatness, read off the Hessian."""
-    out, size = W.shape
-    blocks, norm2 = H.reshape(out, size, out, size), float(W.square().sum())
+
+def flatness(p: Problem, path: str, H: Tensor) -> Block:
+    """Petzka et al., Table 1 and relative flatness, read off the Hessian; none where x moves with W."""
+    W = p.weight(path)
+    (out, size), norm2 = W.shape, float(W.square().sum())
+    if path in (*p.shared, *p.fed_by_itself):
+        return {"weight_norm_squared": norm2, **dict.fromkeys(NAMES)}
+    blocks = H.reshape(out, size, out, size)
     trace, largest = float(H.trace()), float(torch.linalg.eigvalsh(H)[-1])
     rows = [float(W[j] @ blocks[j, :, j] @ W[j]) for j in range(out)]
     columns = [float(W[:, i] @ blocks[:, i, :, i] @ W[:, i]) for i in range(size)]
@@ -33,7 +41,7 @@ def flatness(W: Tensor, H: Tensor) -> Block:
 
 def network_flatness(layers: list[Block]) -> Block:
     def every(name: str) -> list[float]:
-        return [layer[name] for layer in layers]
+        return [layer[name] for layer in layers if layer[name] is not None]
 
     return {
         "kappa_max": max(every("kappa")),

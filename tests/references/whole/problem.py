@@ -18,7 +18,11 @@ ZERO = 1e-100  # an input smaller than this has no inverse
 
 @dataclass(frozen=True)
 class Problem:
-    """A network in float64 and eval mode with its data; `dense` names its dense layers, first to last."""
+    """A network in float64 and eval mode with its data.
+
+    `layers` names what is measured, first to last, `convolutions` those of them that are measured over their patches,
+    `shared` those whose weights act in another place, too, `fed_by_itself` those that act on their own answers.
+    """
 
     network: nn.Module
     x: Tensor
@@ -26,7 +30,16 @@ class Problem:
     x_test: Tensor
     y_test: Tensor
     task: str
-    dense: tuple[str, ...]
+    layers: tuple[str, ...]
+    convolutions: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    fed_by_itself: tuple[str, ...] = ()
+    partner_space: str = "input"
+
+    @property
+    def dense(self) -> tuple[str, ...]:
+        """The layers that a network's sums run over: no convolutions, unless there is nothing else."""
+        return tuple(path for path in self.layers if path not in self.convolutions) or self.layers
 
     def scores(self, x: Tensor, values: dict[str, Tensor] | None = None) -> Tensor:
         """f [n, C] under the network's own parameters, or with some exchanged."""
@@ -53,16 +66,42 @@ class Problem:
         answers = (f[:, 0] >= 0).long() if self.task == "binary" else f.argmax(1)
         return (answers != y).double()
 
-    def weight(self, path: str) -> Tensor:
-        return self.network.get_submodule(path).weight.detach()
+    def parameter(self, path: str) -> str:
+        """The name that the network lists a layer's weights under: a shared one has the name of its first owner."""
+        weight = self.network.get_submodule(path).weight
+        return next(name for name, value in self.network.named_parameters() if value is weight)
 
-    def inside(self, path: str, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What a layer is given and what it answers."""
-        seen: list[tuple[Tensor, Tensor]] = []
-        hook = self.network.get_submodule(path).register_forward_hook(lambda _m, i, z: seen.append((i[0], z)))
-        self.network(x)
+    def weight(self, path: str) -> Tensor:
+        """W [out, in]; for a convolution, in is a patch."""
+        return self.network.get_submodule(path).weight.detach().flatten(1)
+
+    def with_weight(self, path: str, W: Tensor) -> dict[str, Tensor]:
+        """The network's parameters with W in place of a layer's weights."""
+        name = self.parameter(path)
+        return {name: W.reshape(self.network.get_parameter(name).shape)}
+
+    def given(self, path: str, x: Tensor) -> Tensor:
+        """X [T, in]: the vectors that a layer is given for one sample."""
+        seen: list[Tensor] = []
+        module = self.network.get_submodule(path)
+        hook = module.register_forward_hook(lambda _m, i, _z: seen.append(vectors_in(module, i[0])))
+        self.network(x[None])
         hook.remove()
-        return seen[0][0].detach(), seen[0][1].detach()
+        return torch.cat(seen).detach()
+
+
+def vectors_in(module: nn.Module, given: Tensor) -> Tensor:
+    """What a layer is given for one sample as rows [T, in]; for a convolution, its patches."""
+    if isinstance(module, nn.Conv2d):
+        return F.unfold(given, module.kernel_size, module.dilation, module.padding, module.stride)[0].T
+    return given.reshape(-1, given.shape[-1])
+
+
+def vectors_out(module: nn.Module, answer: Tensor) -> Tensor:
+    """What a layer answers for one sample as rows [T, out]."""
+    if isinstance(module, nn.Conv2d):
+        return answer.flatten(2)[0].T
+    return answer.reshape(-1, answer.shape[-1])
 
 
 def mean(values: list[float] | Tensor) -> float:

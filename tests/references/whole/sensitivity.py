@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from references.whole.bounds import bounds
+from references.whole.bounds import bounds, weight_gradient
 from references.whole.problem import ZERO, Block, Problem, mean
 from references.whole.samples import Sample
 from references.whole.volume import log_volume, norm2
@@ -23,21 +23,21 @@ def _volumes(Ks: list[Tensor]) -> Block:
 
 
 def layer_sensitivity(p: Problem, path: str, samples: list[Sample]) -> Block:
-    W, Ks = p.weight(path), [sample.local(p.weight(path), path) for sample in samples]
+    W, Ks = p.weight(path), [sample.local[path] for sample in samples]
     found: Block = {
         "mls": mean([norm2(K) for K in Ks]),
         **_volumes(Ks),
         "weight_spectral_norm": norm2(W),
-        "sharpness": mean([float(sample.by_parameter[f"{path}.weight"].square().sum()) for sample in samples]),
-        "degenerate_inputs": sum(not bool(sample.given[path].any()) for sample in samples),
+        "sharpness": mean([weight_gradient(p, path, sample) ** 2 for sample in samples]),
+        "degenerate_inputs": sum(sample.reach(path) == 0 for sample in samples),
+        "units_active": [sum(bool(s.J[path][:, :, unit].any()) for s in samples) for unit in range(len(W))],
+        "skip": None,
     }
-    if any(not torch.allclose(sample.whole[path], K) for sample, K in zip(samples, Ks, strict=True)):
-        usable = [(sample, K) for sample, K in zip(samples, Ks, strict=True) if sample.given[path].norm() > ZERO]
-        total = mean([norm2(sample.whole[path]) for sample, _ in usable])
-        skip = mean([norm2(sample.whole[path] - K) for sample, K in usable])
-        gradients = [float(sample.by_parameter[f"{path}.weight"].norm()) for sample, _ in usable]
-        lengths = [float(sample.given[path].norm()) for sample, _ in usable]
-        right = mean([norm2(W) * g / length for g, length in zip(gradients, lengths, strict=True)])
+    usable = [sample for sample in samples if sample.reach(path) > ZERO]
+    if usable and any(not torch.allclose(sample.whole[path], sample.local[path]) for sample in samples):
+        total = mean([norm2(sample.whole[path]) for sample in usable])
+        skip = mean([norm2(sample.whole[path] - sample.local[path]) for sample in usable])
+        right = mean([norm2(W) * weight_gradient(p, path, sample) / sample.reach(path) for sample in usable])
         found["skip"] = {"total_mls": total, "skip_mls": skip, "left": total - skip, "right": right}
     return found
 
@@ -49,32 +49,43 @@ def sensitivity(p: Problem, samples: list[Sample]) -> Block:
         sum(float((v.square() * values[name].square()).sum()) for name, v in sample.by_parameter.items())
         for sample in samples
     ]
-    Ks, C = [sample.K for sample in samples], len(samples[0].K)
-    layered = {path: [sample.local(p.weight(path), path) for sample in samples] for path in p.dense}
+    layered = {path: [sample.local[path] for sample in samples] for path in p.dense}
     logs = [log_volume(K) for each in layered.values() for K in each]
-    eigenvalues = [torch.linalg.eigvalsh(K @ K.T) for K in Ks if K.any()]
     found: Block = {
         "sharpness": mean(S),
         "sharpness_trace": _trace(p, mean(S)),
         "adaptive_sharpness": mean(adaptive),
-        "mls": mean([norm2(K) for K in Ks]),
         "nmls": sum(mean([norm2(K) for K in each]) for each in layered.values()),
-        **_volumes(Ks),
-        "log_network_volume": math.log(total) if (total := sum(map(math.exp, logs)) / len(Ks)) > 0 else None,
-        "mean_rank": mean([float(torch.linalg.matrix_rank(K)) for K in Ks]),
-        "dimensionality": mean([float(v.sum() ** 2 / v.square().sum()) for v in eigenvalues]),
-        "input_invariant_mls": mean([float((s.K.square() * s.x.square()).sum()) for s in samples]),
-        "normalized_mls": mean([float(s.x.square().sum()) * norm2(s.K) ** 2 for s in samples]),
+        "log_network_volume": math.log(total) if (total := sum(map(math.exp, logs)) / len(samples)) > 0 else None,
         "matrix_normalized_sharpness": sum(
-            norm2(p.weight(path))
-            * math.sqrt(mean([float(s.by_parameter[f"{path}.weight"].square().sum()) for s in samples]))
+            norm2(p.weight(path)) * math.sqrt(mean([weight_gradient(p, path, s) ** 2 for s in samples]))
             for path in p.dense
         ),
     }
+    return found | _of_input(samples) | bounds(p, samples, S, adaptive)
+
+
+def _of_input(samples: list[Sample]) -> Block:
+    """What ∂f/∂x tells, where there is such a thing."""
+    pairs = [(sample.x, sample.K) for sample in samples if sample.K is not None]
+    if not pairs:
+        return {"mls": None, "mean_rank": None, "dimensionality": None, "rank_deficient_samples": None}
+    Ks, C = [K for _, K in pairs], len(pairs[0][1])
+    eigenvalues = [torch.linalg.eigvalsh(K @ K.T) for K in Ks if K.any()]
+    found: Block = {
+        "mls": mean([norm2(K) for K in Ks]),
+        **_volumes(Ks),
+        "mean_rank": mean([float(torch.linalg.matrix_rank(K)) for K in Ks]),
+        "dimensionality": mean([float(v.sum() ** 2 / v.square().sum()) for v in eigenvalues]),
+        "input_invariant_mls": mean([float((K.square() * x.square()).sum()) for x, K in pairs]),
+        "normalized_mls": mean([float(x.square().sum()) * norm2(K) ** 2 for x, K in pairs]),
+    }
     if C > 1:
         centre = torch.linalg.svd(torch.eye(C, dtype=torch.float64) - 1 / C)[0][:, : C - 1]
-        found["mean_log_volume_centred"] = _volumes([centre.T @ K for K in Ks])["mean_log_volume"]
-    return found | bounds(p, samples, S, adaptive)
+        centred = _volumes([centre.T @ K for K in Ks])
+        found["mean_log_volume_centred"] = centred["mean_log_volume"]
+        found["rank_deficient_samples_centred"] = centred["rank_deficient_samples"]
+    return found
 
 
 def _trace(p: Problem, S: float) -> float | None:
