@@ -31,6 +31,10 @@ class Constants:
         """Whether `node` is a tensor made of parameters and buffers alone."""
         return node in self._constant if isinstance(node, Node) else False
 
+    def is_parameter(self, node: Node) -> bool:
+        """Whether `node` just names a parameter of the file."""
+        return node.op == "get_attr" and isinstance(self._draft.tensors[str(node.target)], nn.Parameter)
+
     def _only_reads_constants(self, node: Node) -> bool:
         random = RANDOM in getattr(node.target, "tags", ())
         return bool(node.all_input_nodes) and not random and self._constant.issuperset(node.all_input_nodes)

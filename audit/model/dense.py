@@ -1,7 +1,8 @@
 """Every matrix product with a weight becomes a call of an `nn.Linear`, whatever operator the file wrote it with.
 
 linear(x, W, b), addmm(b, x, Wᵀ), mm(x, Wᵀ), x @ Wᵀ (+ b) and einsum("bi,oi->bo", x, W) are one and the same layer
-z = W x + b. A weight used twice with the same bias is one module called twice.
+z = W x + b. A weight used twice with the same bias is one module called twice. Where one is used as W and as Wᵀ, the
+first of the two is the layer, and the other stays an operator: as a layer it would have weights of its own.
 """
 
 from __future__ import annotations
@@ -30,12 +31,17 @@ class Product(NamedTuple):
 def dense_layers(draft: Draft, constants: Constants) -> None:
     """Rewrites every product with a constant matrix in `draft`."""
     made: dict[object, str] = {}
+    turned: set[tuple[object, bool]] = set()  # matrices, each with the way round in which it is a layer's weight
     for node in list(draft.graph.nodes):
         product = _product(node, constants)
         if product is None:
             continue
         node, product = _with_added_bias(node, product, constants)
-        key = (constants.key(product.matrix), product.rows_are_outputs, constants.key(product.bias))
+        matrix, bias = constants.key(product.matrix), constants.key(product.bias)
+        if constants.is_parameter(product.matrix) and (matrix, not product.rows_are_outputs) in turned:
+            continue
+        key = (matrix, product.rows_are_outputs, bias)
+        turned.add(key[:2])
         if key not in made:
             made[key] = _new_layer(draft, node, product, constants)
         draft.replace(node, made[key], (product.x,), kind="call_module")

@@ -64,12 +64,23 @@ class Draft:
         self.names = {path: name for path, name in self.names.items() if path in called}
         for path in sorted(called, key=lambda path: path.count(".")):
             _place(root, path, self.modules[path])
+        held = {id(weight) for path in called for weight in self.modules[path].parameters()}
         for node in self.graph.nodes:
             if node.op == "get_attr":
-                node.target = place_tensor(root, node.target, self.tensors[node.target])
+                tensor, path = self.tensors[node.target], node.target
+                if id(tensor) in held:
+                    path = self._elsewhere(path)
+                node.target = place_tensor(root, path, tensor)
         self.graph.lint()
         network = fx.GraphModule(root, self.graph, "Network")
         return network.eval().requires_grad_(False)
+
+    def _elsewhere(self, path: str) -> str:
+        """Where a layer's parameter is kept a second time, because an operator uses it, too: no one may miss that."""
+        owner, _, name = path.rpartition(".")
+        holder = f"{owner}_elsewhere"
+        self.names[holder] = f"{owner} (elsewhere)"
+        return f"{holder}.{name}"
 
 
 def arguments(node: Node) -> dict[str, Any]:
