@@ -31,8 +31,10 @@ CASES = {
     "attention": Case("attention", ("embed", "qkv", "out", "up", "down", "head")),
     "mixer": Case("mixer", ("across", "within", "head")),
     "words": Case("words", ("mix", "head"), settings={"dtype": "int64"}),
+    "tied_words": Case("tied_words", ("mix", "head"), shared=("head",), settings={"dtype": "int64"}),
     "siamese": Case("siamese", ("both", "head"), unsaid=("sharpness_trace",)),
     "shared_weights": Case("shared_weights", ("fc1", "fc2", "fc3", "head"), shared=("fc2", "fc3")),
+    "there_and_back": Case("there_and_back", ("fc", "head"), shared=("fc",)),
     "recurrent": Case("recurrent", ("mix", "head")),
     "features": Case("relu", ("fc1", "fc2", "fc3"), settings={"partner_space": "features"}),
     "features of tokens": Case(

@@ -78,9 +78,9 @@ def _data_of(network: str) -> Splits:
         return splits("diabetes")
     if network in ("shared_weights", "there_and_back"):
         return splits("wine")
-    if network == "words":
-        data = splits("digits")
-        x, x_test = (np.rint(16 * x[:, 0, 2:6, 3]).astype(np.int64) for x in (data.x_train, data.x_test))
+    if network in ("words", "tied_words"):
+        data, largest = splits("digits"), 16 if network == "words" else 9
+        x, x_test = (np.rint(largest * x[:, 0, 2:6, 3]).astype(np.int64) for x in (data.x_train, data.x_test))
         return Splits(x, data.y_train, x_test, data.y_test)
     if hasattr(whole_networks, network):
         data = splits("breast_cancer")

@@ -75,6 +75,18 @@ class Words(nn.Module):
         return self.head(torch.tanh(self.mix(self.table(x) + self.place)).mean(1))
 
 
+class TiedWords(nn.Module):
+    """The table that words are looked up in gives the scores of the classes, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.mix, self.head = nn.Embedding(10, 5), nn.Linear(5, 5), nn.Linear(5, 10, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.mix(self.table(x))).mean(1))
+
+
 class Siamese(nn.Module):
     """One layer for both halves of a sample: used twice, but never on its own answer."""
 
@@ -141,6 +153,10 @@ def mixer() -> nn.Module:
 
 def words() -> nn.Module:
     return Words()
+
+
+def tied_words() -> nn.Module:
+    return TiedWords()
 
 
 def siamese() -> nn.Module:

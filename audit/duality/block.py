@@ -26,7 +26,7 @@ def with_residuals(block: DualityBlock, numbers: LayerPairs) -> DualityBlock:
 
 def is_fitted(layer: DenseLayer, numbers: LayerPairs) -> bool:
     """Whether the duality fails only because a convolution has more patches than weights can answer to."""
-    alone = layer.calls == 1 and not layer.tied_with and numbers.used_elsewhere is None
+    alone = layer.calls == 1 and not layer.tied_with and not numbers.used_elsewhere
     return layer.patches is not None and layer.cut_point and alone
 
 
@@ -80,7 +80,7 @@ def filled(block: DualityBlock, numbers: LayerPairs, basis: Basis, found: Decomp
 def why_not_dual(layer: DenseLayer, numbers: LayerPairs) -> str:
     """The sentence for a layer whose dual weights do not do what exchanging the sample does."""
     error = f"with its dual weights the loss is off by up to {numbers.max_residual:.3g}"
-    if layer.calls > 1 or layer.tied_with or numbers.used_elsewhere is not None:
+    if layer.calls > 1 or layer.tied_with or numbers.used_elsewhere:
         return f"the layer's weights are used more than once, so no single change of them stands for a sample: {error}"
     if not layer.cut_point:
         return f"another path leads round this layer, so its weights alone do not decide the loss: {error}"

@@ -124,14 +124,14 @@ def shifted_losses(capture: Capture, layer: DenseLayer, shift: Shift, x: Tensor,
 
 
 @torch.no_grad()
-def loss_with(capture: Capture, layer: DenseLayer, dW: Tensor, x: Tensor, y: Tensor) -> float:
+def loss_with(capture: Capture, layer: DenseLayer, dW: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Loss of one sample with the layer's weights really changed by dW [out, in], wherever they are used."""
     weight = capture.network.get_submodule(layer.module).weight
     assert isinstance(weight, Tensor)
     own = weight.clone()
     try:
         weight.add_(dW.reshape(weight.shape))
-        return float(next(capture.forward(x, y)).loss[0])
+        return next(capture.forward(x, y)).loss[0]
     finally:
         weight.copy_(own)
 

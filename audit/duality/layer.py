@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from audit.duality.dual import Dual, dual_weights, loss_with, shifted_losses
+from audit.duality.dual import Dual, dual_weights, loss_with, shifted_losses, uses_of
 from audit.duality.pairs import PairChunk, Pairs
 from audit.layers import DenseLayer
 
@@ -28,12 +28,12 @@ class LayerPairs:
     error: Tensor  # [K]  |l(w*, x) − l(w, x′)|
     dual_residual: float
     tolerance: float
-    used_elsewhere: float | None  # by how much the loss moves where the layer's weights are used besides it
+    used_elsewhere: bool  # whether the layer's weights act where no linear layer shows it
 
     @property
     def max_residual(self) -> float:
         """The largest error over the pairs in use."""
-        return max(float(self.error[self.alive].max()), self.used_elsewhere or 0.0)
+        return float(self.error[self.alive].max())
 
     @property
     def mean_residual(self) -> float:
@@ -116,7 +116,7 @@ class Duals:
 def measure_pairs(duals: Duals) -> LayerPairs:
     """Walks over the pairs once and really runs every partner with its dual weights."""
     columns: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-    worst, largest, elsewhere = 0.0, 0.0, None
+    worst, largest, elsewhere = 0.0, 0.0, False
     sum_w, sum_g = torch.zeros_like(duals.W), torch.zeros_like(duals.W)
     for chunk, dual in duals:
         gap, squared = chunk.test.loss - chunk.partner.loss, dual.squared_norm()
@@ -126,6 +126,8 @@ def measure_pairs(duals: Duals) -> LayerPairs:
         dual_loss = _dual_losses(duals, chunk, dual)
         if not columns:
             elsewhere = _used_elsewhere(duals, chunk, dual, dual_loss)
+        if elsewhere:
+            dual_loss = torch.stack([_really(duals, chunk, dual, k) for k in range(len(dual_loss))])
         columns.append((dual.alive, gap, squared, (dual_loss - chunk.test.loss).abs()))
         worst = max(worst, _answer_error(chunk, duals.layer, dual))
         largest = max(largest, float(chunk.test.loss.max()))
@@ -142,19 +144,23 @@ def _dual_losses(duals: Duals, chunk: PairChunk, dual: Dual) -> Tensor:
     return shifted_losses(duals.pairs.capture, duals.layer, shift, chunk.x, chunk.test.y)
 
 
-def _used_elsewhere(duals: Duals, chunk: PairChunk, dual: Dual, dual_loss: Tensor) -> float | None:
-    """How far the loss is off where the weights themselves are changed, not only what linear layers make of them.
+def _used_elsewhere(duals: Duals, chunk: PairChunk, dual: Dual, dual_loss: Tensor) -> bool:
+    """Whether it matters to change the weights themselves, not only what linear layers make of them.
 
-    Seen on the pair with the largest ΔW. A weight may be used where no layer shows it: by an embedding, or transposed.
-    None where the two losses agree.
+    A weight may be used where no layer shows it: by an embedding, or transposed. Known from who holds it, or seen on
+    the pair with the largest ΔW.
     """
+    if len(uses_of(duals.pairs.capture.network, duals.layer)) < 1 + len(duals.layer.tied_with):
+        return True
     k = int(dual.squared_norm().argmax())
-    dW = dual.u[k].T @ dual.p[k]
-    really = loss_with(duals.pairs.capture, duals.layer, dW, chunk.x[k : k + 1], chunk.test.y[k : k + 1])
     shifted = float(dual_loss[k])
-    if abs(really - shifted) <= TOLERANCE * max(1.0, shifted):
-        return None
-    return abs(really - float(chunk.test.loss[k]))
+    return not abs(float(_really(duals, chunk, dual, k)) - shifted) <= TOLERANCE * max(1.0, shifted)
+
+
+def _really(duals: Duals, chunk: PairChunk, dual: Dual, k: int) -> Tensor:
+    """l(w*, x) of pair k, with the weights themselves changed."""
+    dW, one = dual.u[k].T @ dual.p[k], slice(k, k + 1)
+    return loss_with(duals.pairs.capture, duals.layer, dW, chunk.x[one], chunk.test.y[one])
 
 
 def _answer_error(chunk: PairChunk, layer: DenseLayer, dual: Dual) -> float:

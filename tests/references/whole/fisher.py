@@ -35,6 +35,8 @@ def layer_fisher(p: Problem, path: str, samples: list[Sample], subsets: list[lis
     module = p.network.get_submodule(path)
     own = [value for value in module.parameters() if path not in p.shared or value is not module.weight]
     names = [name for name, value in p.network.named_parameters() if any(value is one for one in own)]
+    if not names:
+        return {"gamma": None, "singular_subsets": len(subsets)}
     logs = [sum(parts) for parts in _log_determinants(_gradients(samples, names), subsets)]
     return {
         "gamma": mean(logs) if logs else None,
