@@ -18,14 +18,19 @@ def print_outcome(report: Report, folder: Path, written: Written, quiet: bool) -
     """Warnings always; the summary and where the files are unless asked to be quiet."""
     for warning in report.warnings:
         print(f"WARNING: {warning}", file=sys.stderr)
-    for missing in written.missing:
-        print(f"gen-audit: {missing}", file=sys.stderr)
+    tell_missing(written)
     if quiet:
         return
     for line in summary(report):
         print(line)
     for name in written.files:
         print(folder / name)
+
+
+def tell_missing(written: Written) -> None:
+    """What this machine could not write, and how to get it."""
+    for missing in written.missing:
+        print(f"gen-audit: {missing}", file=sys.stderr)
 
 
 def summary(report: Report) -> list[str]:

@@ -104,9 +104,6 @@ def _write(
     report: Report, verdict: Verdict, folder: Path, formats: tuple[str, ...], comparison: Comparison | None
 ) -> None:
     from audit.render import write_report
+    from audit.terminal import tell_missing
 
-    written = write_report(report, folder, formats, verdict, comparison=comparison)
-    if not written.files:
-        raise UsageError(written.missing[0])
-    for missing in written.missing:
-        print(f"gen-audit: {missing}", file=sys.stderr)
+    tell_missing(write_report(report, folder, formats, verdict, comparison=comparison).checked())

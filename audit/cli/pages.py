@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from audit.errors import UsageError
-
 if TYPE_CHECKING:
+    from audit.document import Document
     from audit.render import Written
 
 Pages = Annotated[str, typer.Option("-f", "--format", help="Which files to write, of html,pdf,json,md.")]
 
 
-class Told(Protocol):
-    """A result that can be JSON."""
-
-    def to_json(self) -> str:
-        """Its JSON."""
-
-
-Result = TypeVar("Result", bound=Told)
+Result = TypeVar("Result", bound="Document")
 
 
 def make_pages(
@@ -40,16 +31,14 @@ def make_pages(
     """Make a result, write it into `out`, and say so; what cannot be written is refused before the work."""
     from audit.output import check_writable, staged
     from audit.render.pages import chosen_pages
+    from audit.terminal import tell_missing
 
     wanted = chosen_pages(formats)
     check_writable(out)
     result = make()
     with staged(out, new_audit=False) as stage:
-        written = write(result, stage, wanted)
-        if not written.files:
-            raise UsageError(written.missing[0])
-    for missing in written.missing:
-        print(f"gen-audit: {missing}", file=sys.stderr)
+        written = write(result, stage, wanted).checked()
+    tell_missing(written)
     if as_json:
         print(result.to_json(), end="")
     elif not quiet:

@@ -28,7 +28,6 @@ from audit.cli.app import (
 )
 from audit.cli.baseline import compared
 from audit.config import config_files
-from audit.errors import UsageError
 from audit.settings import resolve
 
 if TYPE_CHECKING:
@@ -73,9 +72,7 @@ def report(
         result = replace(result, reference=reference_band(result, past, reference))
     comparison = compared(baseline, str(model), result)
     with staged(out, read=baseline) as stage:
-        written = write_report(result, stage, wanted, templates=templates, comparison=comparison)
-        if not written.files:
-            raise UsageError(written.missing[0])
+        written = write_report(result, stage, wanted, templates=templates, comparison=comparison).checked()
     print_outcome(result, out, written, quiet or as_json)
     if as_json:
         print(json.dumps(_outcome(result, [str(out / name) for name in written.files]), indent=2, ensure_ascii=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from dataclasses import replace
 
 from audit import __version__
@@ -31,7 +32,6 @@ def compare_reports(old: Named, new: Named, command: str, at_one_loss: AtOneLoss
     alone = disagreements(old.report, new.report)
     ground = [*ground_notes(old.report, new.report), *few_samples_notes(old.report, new.report)]
     notes = [primary_note(first, "models"), *ground, *why, family_note(numbers, primary)]
-    findings = [findings_of([side.report]) for side in (old, new)]
     return Comparison(
         schema=SCHEMA,
         created=now(),
@@ -49,8 +49,8 @@ def compare_reports(old: Named, new: Named, command: str, at_one_loss: AtOneLoss
         only_old_wrong=None if alone is None else alone[0],
         only_new_wrong=None if alone is None else alone[1],
         notes=notes,
-        appeared=[title for key, title in findings[1].items() if key not in findings[0]],
-        disappeared=[title for key, title in findings[0].items() if key not in findings[1]],
+        appeared=only_in([new], [old]),
+        disappeared=only_in([old], [new]),
     )
 
 
@@ -112,14 +112,20 @@ def side_of(name: str, members: list[Named]) -> Side:
         train_samples=first.data.train.samples,
         test_samples=first.data.test.samples,
         parameters=first.model.parameters,
-        findings=list(findings_of([member.report for member in members]).values()),
+        findings=list(_findings(members).values()),
         warnings=list(dict.fromkeys(warning for member in members for warning in member.report.warnings)),
     )
 
 
-def findings_of(reports: list[Report]) -> dict[str, str]:
+def only_in(members: Sequence[Named], others: Sequence[Named]) -> list[str]:
+    """Findings that ask for attention on one side and not on the other."""
+    known = _findings(others)
+    return [words for key, words in _findings(members).items() if key not in known]
+
+
+def _findings(members: Sequence[Named]) -> dict[str, str]:
     """Findings that ask for attention, by id: level and title."""
-    every = (each for report in reports for each in report.findings if each.level in ("watch", "concern"))
+    every = (each for member in members for each in member.report.findings if each.level in ("watch", "concern"))
     return {each.id: f"{each.level}: {each.title}" for each in every}
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from audit import __version__
 from audit.compare.catalogue import OBSERVED, PRIMARY, Entry, skipped, verdict
-from audit.compare.compare import findings_of, now, side_of, voided
+from audit.compare.compare import now, only_in, side_of, voided
 from audit.compare.ground import Named, check_comparable, why_void
 from audit.compare.pairs import pair
 from audit.compare.result import SCHEMA, VOID, Comparison, Number
@@ -36,7 +36,6 @@ def compare_groups(old: Sequence[Named], new: Sequence[Named], names: tuple[str,
     found = [_number(entry, old, new) for entry in OBSERVED if _exists(entry, new)]
     numbers = [voided(number) if void else number for number in found]
     first = next(number for number in numbers if number.key == primary)
-    findings = [findings_of([member.report for member in members]) for members in (old, new)]
     return Comparison(
         schema=SCHEMA,
         created=now(),
@@ -51,8 +50,8 @@ def compare_groups(old: Sequence[Named], new: Sequence[Named], names: tuple[str,
         headline=recipes_headline(first, void, len(old), len(new)),
         numbers=numbers,
         notes=[primary_note(first, "recipes"), INSIDE, family_note(numbers, primary)],
-        appeared=[title for key, title in findings[1].items() if key not in findings[0]],
-        disappeared=[title for key, title in findings[0].items() if key not in findings[1]],
+        appeared=only_in(new, old),
+        disappeared=only_in(old, new),
     )
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
+from audit.document import Document
 from audit.fields import Interval, says
 
 SCHEMA = "gen-audit/compare/1"
@@ -64,13 +63,9 @@ class Matched:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(Document):
     """A comparison, complete."""
 
-    schema: str
-    created: str
-    version: str = says("of gen-audit")
-    command: str
     about: str = says("models: these two models on this test set; recipes: with the spread between seeds")
     old: Side
     new: Side
@@ -85,11 +80,3 @@ class Comparison:
     notes: list[str] = says("what was compared, what was not, and how to read it", default_factory=list)
     appeared: list[str] = says("findings of the new side that the old one has not", default_factory=list)
     disappeared: list[str] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain nested values, as in the JSON."""
-        return asdict(self)
-
-    def to_json(self) -> str:
-        """Stable key order, numbers in full, no NaN."""
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -9,7 +9,7 @@ from audit.findings.words import listed, sentence, some
 from audit.numbers import number
 from audit.report import NotJudged, Report
 
-BLOCKS = {
+MEASURED = {
     "duality": "Where the gap comes from",
     "flatness": "Flatness",
     "fisher": "Fisher information",
@@ -48,10 +48,10 @@ def _gap(report: Report) -> Iterator[Open]:
 
 def _blocks(report: Report) -> Iterator[Open]:
     broken = broken_blocks(report)
-    for key, name in BLOCKS.items():
+    for key, name in MEASURED.items():
         if key in broken:
             yield name, "A self-check that its numbers rest on failed."
-    for key, name in BLOCKS.items():
+    for key, name in MEASURED.items():
         block = getattr(report.network, key)
         if block is None:
             yield name, NOT_PART

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
+from audit.document import Document
 from audit.fields import Interval, says
 
 SCHEMA = "gen-audit/history/1"
@@ -63,22 +62,10 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class History:
+class History(Document):
     """The history of a folder, complete."""
 
-    schema: str
-    created: str
-    version: str
-    command: str
     folder: str
     reports: int
     lines: list[Line]
     notes: list[str] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain nested values, as in the JSON."""
-        return asdict(self)
-
-    def to_json(self) -> str:
-        """Stable key order, numbers in full, no NaN."""
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from audit.errors import UsageError
 from audit.output import FILES
 from audit.render.cyclonedx import render_cyclonedx
 from audit.render.html import render_html
@@ -32,6 +33,12 @@ class Written:
 
     files: tuple[str, ...]  # names of the files that were written
     missing: tuple[str, ...] = ()  # a sentence for each that could not be: what is missing and how to get it
+
+    def checked(self) -> Written:
+        """Itself, or a refusal where not one file could be written."""
+        if not self.files:
+            raise UsageError(self.missing[0])
+        return self
 
 
 def write_report(

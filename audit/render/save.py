@@ -23,9 +23,7 @@ def save(report: Report, folder: Path, formats: str | Sequence[str], verdict: Ve
     if unknown := [name for name in wanted if name not in FILES]:
         raise UsageError(f"formats: {unknown[0]!r} is no format that exists; choose among {', '.join(FILES)}.")
     with staged(folder, new_audit=False) as stage:
-        written = write_report(report, stage, wanted, verdict)
-        if not written.files:
-            raise UsageError(written.missing[0])
+        written = write_report(report, stage, wanted, verdict).checked()
     for missing in written.missing:
         warnings.warn(missing, stacklevel=3)
     return [folder / name for name in written.files]

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from audit.findings.unjudged import MEASURED
 from audit.findings.words import layer as called
 from audit.render.numbers import interval, number, share
 from audit.render.summary import further
 
 SECTIONS = {
     "gap": "The observed gap",
-    "duality": "Where the gap comes from",
-    "flatness": "Flatness",
-    "fisher": "Fisher information",
-    "sensitivity": "Sensitivity and volume",
+    **MEASURED,
     "hygiene": "Data hygiene",
 }
 CONTENTS = {
