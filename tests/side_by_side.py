@@ -30,6 +30,8 @@ def disagreements(ours: Any, theirs: Any, path: str = "") -> list[str]:
     if isinstance(theirs, list) and theirs and isinstance(theirs[0], dict):
         if "id" in theirs[0]:
             ours = [next(one for one in ours if one["id"] == other["id"]) for other in theirs]
+        if len(ours) != len(theirs):
+            return [f"{path}: {len(ours)} entries, not {len(theirs)}"]
         pairs = zip(ours, theirs, strict=True)
         return [line for place, pair in enumerate(pairs) for line in disagreements(*pair, f"{path}[{place}]")]
     if isinstance(theirs, list):
@@ -42,7 +44,7 @@ def disagreements(ours: Any, theirs: Any, path: str = "") -> list[str]:
 
 def _apart_in_list(ours: list[Any], theirs: list[Any], path: str, loose: list[float] | None = None) -> list[str]:
     """`loose`: by which share of the largest entry each may differ."""
-    if ours is None or len(ours) != len(theirs):
+    if ours is None or len(ours) != len(theirs) or (theirs and isinstance(theirs[0], str) and ours != theirs):
         return [f"{path}: {ours!r}, not {theirs!r}"]
     rows = zip(ours, theirs, loose or [NOISE] * len(theirs), strict=True)
     known = [(a, b, extra) for a, b, extra in rows if a is not None]

@@ -41,6 +41,9 @@ CASES = {
         "attention", ("embed", "qkv", "out", "up", "down", "head"), settings={"partner_space": "features"}
     ),
     "features of regression": Case("regression", ("fc1", "fc2"), settings={"partner_space": "features"}),
+    "soiled": Case("relu", ("fc1", "fc2", "fc3"), soiled=True),
+    "soiled binary": Case("tabular", ("fc1", "fc2"), soiled=True),
+    "soiled regression": Case("regression", ("fc1", "fc2"), soiled=True),
     "conv": Case("lenet", ("conv1", "conv2", "fc1", "fc2"), ("conv1", "conv2"), settings={"conv": True}),
     "conv pointwise": Case("pointwise", ("conv", "mix", "fc"), ("conv",), settings={"conv": True}),
 }

@@ -31,6 +31,7 @@ class Case:
     shared: tuple[str, ...] = ()  # those whose weights act in another place, too
     fed_by_itself: tuple[str, ...] = ()  # those that act again on their own answers
     settings: dict[str, Any] = field(default_factory=dict)
+    soiled: bool = False  # with copies, near copies, contradictions and wrong labels among the samples
     unsaid: tuple[str, ...] = ()  # numbers about the network's sensitivity that the report leaves out, and says why
 
     @property
@@ -43,7 +44,12 @@ class Case:
         """A few samples, evenly spaced."""
         data = _data_of(self.network)
         few = [np.linspace(0, len(y) - 1, n).astype(int) for y, n in zip((data.y_train, data.y_test), FEW, strict=True)]
-        return Splits(data.x_train[few[0]], data.y_train[few[0]], data.x_test[few[1]], data.y_test[few[1]])
+        few_data = Splits(data.x_train[few[0]], data.y_train[few[0]], data.x_test[few[1]], data.y_test[few[1]])
+        return (
+            _soiled(few_data, 1 if self.task == "regression" else int(few_data.y_train.max()))
+            if self.soiled
+            else few_data
+        )
 
     def report(self, folder: Path) -> dict[str, Any]:
         """As the JSON says it."""
@@ -65,6 +71,20 @@ class Case:
             fed_by_itself=self.fed_by_itself,
             partner_space=self.settings.get("partner_space", "input"),
         )
+
+
+def _soiled(data: Splits, last: int) -> Splits:
+    """Copies within and across the splits, some with another label, a near copy, and labels that are wrong."""
+    x, y, x_test, y_test = (part.copy() for part in (data.x_train, data.y_train, data.x_test, data.y_test))
+    x[5], y[5] = x[4], y[4]
+    x[7], y[7] = x[6], last - y[6]
+    x_test[0], y_test[0] = x[0], y[0]
+    x_test[1], y_test[1] = x[1], y[1]
+    x_test[2], y_test[2] = x[2], last - y[2]
+    x_test[4], y_test[4] = x_test[3], y_test[3]
+    x_test[6], y_test[6] = x[8] + np.float32(1e-3), y[8]
+    y[10:13] = last - y[10:13]
+    return Splits(x, y, x_test, y_test)
 
 
 def _home(network: str) -> Any:

@@ -10,6 +10,7 @@ from references.whole.duality import carriers, duality, hessian, partners
 from references.whole.fisher import fisher, layer_fisher
 from references.whole.flatness import flatness, network_flatness
 from references.whole.gap import gap
+from references.whole.hygiene import hygiene
 from references.whole.problem import Block, Problem
 from references.whole.samples import sample_of
 from references.whole.sensitivity import layer_sensitivity, sensitivity
@@ -32,6 +33,7 @@ def whole(problem: Problem, subsets: list[list[int]], settings: Block) -> Block:
     summed = [layer["flatness"] for path, layer in zip(problem.layers, layers, strict=True) if path in problem.dense]
     return {
         "gap": gap(problem),
+        "hygiene": hygiene(problem),
         "layers": layers,
         "network": {
             "duality": None if problem.partner_space == "features" else carriers(problem, partners(problem)),

@@ -85,10 +85,10 @@ def duality(p: Problem, path: str, H: Tensor, settings: Block) -> Block:
         found["relative_residual"] = mean(errors) / mean([abs(gap) for gap in gaps])
         if path not in p.convolutions:
             return {**found, "sigma_g": [], "total_g": None}
-    return found | _split(p, path, H, torch.stack(dw), torch.stack(g), settings)
+    return found | _split(p, path, H, torch.stack(dw), torch.stack(g), gaps, settings)
 
 
-def _split(p: Problem, path: str, H: Tensor, dw: Tensor, g: Tensor, settings: Block) -> Block:
+def _split(p: Problem, path: str, H: Tensor, dw: Tensor, g: Tensor, gaps: list[float], settings: Block) -> Block:
     values, E = eigenbasis(H, g, dw)
     w_n, g_n = dw @ E, g @ E
     sigma_g, sigma_w = g_n.std(0, correction=0), w_n.std(0, correction=0)
@@ -104,6 +104,7 @@ def _split(p: Problem, path: str, H: Tensor, dw: Tensor, g: Tensor, settings: Bl
         "cumulative_w": sigma_w.cumsum(0).tolist(),
         "c": (contribution / (sigma_g * sigma_w)).tolist(),
         "contribution": contribution.tolist(),
+        "target_term": math.fsum(gap for gap, step in zip(gaps, dw, strict=True) if not step.any()) / len(gaps),
         "mean_term": float((g.mean(0) * dw.mean(0)).sum()),
         "sharp": {"count": count, "contribution": sharp, "share": sharp / total if total > 0 else None},
         "flat": {"contribution": total - sharp, "share": 1 - sharp / total if total > 0 else None},
