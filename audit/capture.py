@@ -36,7 +36,7 @@ class Capture:
     chunk: int  # samples at once
     fixed_batch: int | None = None  # a batch size the network insists on
     side_by_side: bool = True  # whether the backward passes of all scores may run at once: quicker, but takes memory
-    to_input: bool = True  # whether ∂f/∂input is wanted; if not, the backward passes stop at the first layer
+    to_input: bool = True  # whether derivatives in inputs are wanted; if not, backward passes stop at the first layer
 
     def forward(self, x: Tensor, y: Tensor) -> Iterator[Record]:
         """Scores, losses and layer inputs, without any backward pass."""
@@ -109,7 +109,8 @@ class Capture:
 
     def _has_entry(self, layer: DenseLayer) -> bool:
         """Whether J W is taken from the backward passes, which form it on their way, in the network's arithmetic."""
-        return layer.patches is None and not layer.squeezes and layer.weight(self.network).dtype == torch.float64
+        ours = layer.patches is None and not layer.squeezes
+        return ours and self.to_input and layer.weight(self.network).dtype == torch.float64
 
     @cached_property
     def _inplace(self) -> bool:

@@ -149,18 +149,17 @@ def jacrev_input_map(case: Case, chunk: int, form: str) -> Run:
 
 
 def floor(case: Case, chunk: int, form: str) -> Run:
-    """One forward and C backward passes to every dense layer's answer: below this no exact J can be had.
+    """One forward and C backward passes, to every dense layer's answer and on to the input.
 
-    Like the capture pass, to the input too where no dense layer is fed by it; unlike it, nothing is kept. No gradient
-    with respect to a weight is asked for.
+    Below this no exact ∂f/∂z and ∂f/∂input can be had, and the suite needs both. Unlike in the capture pass nothing is
+    kept. No gradient with respect to a weight is asked for.
     """
     network = case.fresh().requires_grad_(False)
-    entered = isinstance(next(network.children()), nn.Linear)
     answers: list[Tensor] = []
 
     def hook(_module: nn.Module, _inputs: tuple[Tensor, ...], z: Tensor) -> Tensor:
-        answers.append(z if z.requires_grad else z.requires_grad_())
-        return answers[-1]
+        answers.append(z)
+        return z
 
     for module in network.modules():
         if isinstance(module, nn.Linear):
@@ -168,9 +167,9 @@ def floor(case: Case, chunk: int, form: str) -> Run:
 
     def backward(x: Tensor) -> float:
         answers.clear()
-        leaf = x if entered else x.clone().requires_grad_()
+        leaf = x.clone().requires_grad_()
         f = network(leaf)
-        targets = answers if entered else [*answers, leaf]
+        targets = [*answers, leaf]
         if form == "side by side":
             units = torch.eye(f.shape[1], dtype=f.dtype)[:, None, :].expand(-1, *f.shape)
             return float(torch.autograd.grad(f, targets, units, is_grads_batched=True)[0][0, 0, 0])
