@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 SQUARED_SPREAD = 1e-4  # λ_min/λ_max of the Gram matrix below which its eigenvalues are not good to 1e-11
-
+VOLUME_SPREAD = 1e-7  # … below which the sum of their logarithms is not good to 1e-9
 DROWNED = 1e-11  # λ_min/λ_max of the Gram matrix that rounding alone may bring about
 SMALLEST_SQUARE = 1e-200  # below it, and above its inverse, a matrix is scaled before it is squared
 
@@ -58,7 +58,7 @@ def _volume_and_rank(K: Tensor, lam: Tensor, threshold: float) -> tuple[Tensor, 
     log_volume, rank = lam.log().sum(1) / 2, torch.full((n,), C, device=K.device)
     spread = lam[:, 0] / lam[:, -1]
     near = 4 * threshold**2  # in single precision a rank is in doubt long before an eigenvalue drowns
-    hard = ~(spread >= max(SQUARED_SPREAD, near))  # also where K = 0 and the ratio does not exist
+    hard = ~(spread >= max(VOLUME_SPREAD, near))  # also where K = 0 and the ratio does not exist
     if not bool(hard.any()):
         return log_volume, rank
     R = torch.linalg.qr(K[hard].mT, mode="r").R
