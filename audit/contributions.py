@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.blocks.flatness import NetworkFlatness
-from audit.curvature.spectrum import LayerHessian
+from audit.curvature.hessian import LayerHessian
 from audit.flatness.terms import terms_of
 from audit.layers import DenseLayer
 from audit.loss import SquaredError

@@ -15,7 +15,7 @@ from audit.checks import rescaling as rescaling_module
 from audit.checks import run_checks
 from audit.checks.curvature import check_curvature
 from audit.checks.rescaling import check_rescaling
-from audit.curvature.spectrum import LayerHessian
+from audit.curvature.hessian import LayerHessian
 from audit.measure import Audit, Measurement
 from audit.progress import Progress
 from audit.suite import Results, run_suite

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.blocks.checks import Check, skipped, worst
 from audit.checks.few import few_samples
-from audit.curvature.spectrum import LayerHessian
+from audit.curvature.hessian import LayerHessian
 from audit.layers import DenseLayer
 from audit.loss import SquaredError
 from audit.measure import Audit

@@ -9,7 +9,7 @@ from references.flatness import hessian as brute
 from torch import Tensor, nn
 from zoo import ZOO, build
 
-from audit.curvature import spectrum
+from audit.curvature import lanczos, spectrum
 from audit.curvature.spectrum import LayerHessian, all_eigenpairs, top_eigenpairs
 
 EXACT = 1e-10
@@ -168,7 +168,7 @@ def test_one_spoilt_vector_of_many_is_noticed_and_all_are_found_anew_in_double_p
     x = torch.randn(40, 25, dtype=torch.float64)
     y = network(x).argmax(1)
     audit = make_audit(network, x.numpy(), y.numpy(), x[:2].numpy(), y[:2].numpy())
-    hessian, right, arithmetic = LayerHessian(audit.train, audit.layers[0]), spectrum._iterated, []
+    hessian, right, arithmetic = LayerHessian(audit.train, audit.layers[0]), spectrum.iterated, []
 
     def spoilt(given, *arguments):  # type: ignore[no-untyped-def]
         pairs = right(given, *arguments)
@@ -180,7 +180,7 @@ def test_one_spoilt_vector_of_many_is_noticed_and_all_are_found_anew_in_double_p
     full = all_eigenpairs(hessian)
     flat = full.vectors[-1].float()
     assert top_eigenpairs(hessian, 10).residuals.max() <= 1e-6
-    monkeypatch.setattr(spectrum, "_iterated", spoilt)
+    monkeypatch.setattr(spectrum, "iterated", spoilt)
     pairs = top_eigenpairs(hessian, 10)
     assert arithmetic == [torch.float32, torch.float64]
     residuals = (hessian.times(pairs.vectors) - pairs.values[:, None, None] * pairs.vectors).flatten(1).norm(dim=1)
@@ -189,7 +189,7 @@ def test_one_spoilt_vector_of_many_is_noticed_and_all_are_found_anew_in_double_p
 
 def test_restarts_change_nothing(monkeypatch) -> None:
     values = [*DECAY, 0.55, 0.6]
-    monkeypatch.setattr(spectrum, "BASIS_NUMBERS", 0)
+    monkeypatch.setattr(lanczos, "BASIS_NUMBERS", 0)
     given = Given(values)
     check(given, given.matrix, top_eigenpairs(given, 3), torch.tensor([0.6, 0.55, 0.5]), tolerance=1e-6)  # type: ignore[arg-type]
 

@@ -27,9 +27,9 @@ def test_only_networks_without_residual_curvature_are_known_to_be_straight(make_
     network, x, y = build(name, n=9)
     audit = make_audit(network, x.numpy(), y.numpy(), x[:2].numpy(), y[:2].numpy(), task=ZOO[name].task)
     if is_piecewise_linear(audit.network):
-        f, calls, _ = audit.capture._run(audit.capture._ready(audit.train.x))
-        gradient = audit.loss.gradient(f.detach().double(), audit.train.y)
-        assert not find_residuals(list(audit.layers), f, gradient, calls).by_layer
+        passed = audit.capture._run(audit.capture._ready(audit.train.x))
+        gradient = audit.loss.gradient(passed.f.detach().double(), audit.train.y)
+        assert not find_residuals(list(audit.layers), passed.f, gradient, passed.calls).by_layer
 
 
 def test_what_is_known_and_what_is_not() -> None:
