@@ -111,7 +111,8 @@ def _memory(case: Case) -> list[dict[str, object]]:
     rows = peak_memory(case)
     print(f"\n{case.name}: peak memory above Python and torch, with --memory {rows[0]['budget']}")
     for row in rows:
-        print(f"  {row['samples']:6} samples: suite {row['suite_mb']:.0f} MB, with checks {row['checks_mb']:.0f} MB")
+        suite, checks = row["suite_mb"], row["checks_mb"]
+        print(f"  {row['samples']:6} samples: suite {suite:.0f} MB, with checks {checks:.0f} MB", flush=True)
     return rows
 
 
