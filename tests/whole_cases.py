@@ -53,13 +53,13 @@ class Case:
 
     def report(self, folder: Path) -> dict[str, Any]:
         """As the JSON says it."""
-        weights = write_state(_trained(self.network, self.task), torch.empty(0), folder / "weights.pth")
+        weights = write_state(trained(self.network, self.task), torch.empty(0), folder / "weights.pth")
         arch = f"{_home(self.network).__file__}:{self.network}"
         return audited(weights, self.data.save(folder / "data"), arch=arch, **(SETTINGS | self.settings))
 
     def problem(self) -> Problem:
         """The same network and samples in float64."""
-        network = copy.deepcopy(_trained(self.network, self.task)).double().requires_grad_(False)
+        network = copy.deepcopy(trained(self.network, self.task)).double().requires_grad_(False)
         data = self.data
         x, y, x_test, y_test = map(torch.from_numpy, (data.x_train, data.y_train, data.x_test, data.y_test))
         y, y_test = (values.double() if self.task == "regression" else values.long() for values in (y, y_test))
@@ -109,7 +109,7 @@ def _data_of(network: str) -> Splits:
 
 
 @cache
-def _trained(network: str, task: str) -> nn.Module:
+def trained(network: str, task: str) -> nn.Module:
     """After a short training, in eval mode; not to be changed."""
     if not hasattr(whole_networks, network):
         return twins.trained(network)

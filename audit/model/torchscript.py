@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 
 from audit.errors import ModelError
 from audit.model.base import InputSpec, Model
@@ -49,7 +50,13 @@ def converted(network: torch.jit.ScriptModule, example: Tensor) -> ExportedProgr
     """The script as an exported program, by torch's own converter."""
     from torch._export.converter import TS2EPConverter
 
-    return TS2EPConverter(network, (example,)).convert()
+    program = TS2EPConverter(network, (example,)).convert()
+    trained = {name for name, _ in network.named_parameters()}
+    for spec in program.graph_signature.input_specs:  # to the converter every tensor is a buffer
+        if spec.kind is InputKind.BUFFER and spec.target in trained:
+            spec.kind = InputKind.PARAMETER
+            program.state_dict[spec.target] = nn.Parameter(program.state_dict[spec.target], requires_grad=False)
+    return program
 
 
 def _refuse_file_access(path: Path) -> None:

@@ -16,7 +16,9 @@ def keep_samples_apart(graph: GraphProto, domain: str) -> None:
     made, counts, known = producers(graph), uses(graph), constants(graph)
     for last in [node for node in graph.node if _reshapes(node) and node.input[1] in known]:
         dense = made.get(last.input[0])
-        first = None if dense is None or dense.domain != domain else made.get(dense.input[0])
+        first = (
+            None if dense is None or (dense.domain, dense.op_type) != (domain, "Dense") else made.get(dense.input[0])
+        )
         if dense is None or first is None or not _reshapes(first) or counts[dense.output[0]] != 1:
             continue
         outputs, inputs = known[dense.input[1]].dims

@@ -45,6 +45,11 @@ def dense_node(layer: Layer, weight: str, bias: str, output: str) -> NodeProto:
     return helper.make_node("Dense", inputs, [output], name=layer.name, domain=DENSE_DOMAIN, kind=layer.kind)
 
 
+def bias_node(node: NodeProto, y: str, bias: str, output: str) -> NodeProto:
+    """The bias of a layer that shares its weights with one that has another bias: trained, unlike other constants."""
+    return helper.make_node("Bias", [y, bias], [output], name=f"{node.name or output} (bias)", domain=DENSE_DOMAIN)
+
+
 def has_fused_batchnorm(node: NodeProto) -> bool:
     """Whether the exporter says that a node's weights have a BatchNorm in them."""
     return any(FUSED in entry.value for entry in node.metadata_props if entry.key.endswith("rule_name"))
@@ -52,13 +57,19 @@ def has_fused_batchnorm(node: NodeProto) -> bool:
 
 def write_layers(graph: GraphProto, parts: Sequence[NodeProto | Layer]) -> list[Layer]:
     """Put nodes and layers back into the graph; the layers with their final names, one per weight."""
-    named = _named(_tied([part for part in parts if isinstance(part, Layer)]))
+    layers = _tied([part for part in parts if isinstance(part, Layer)])
+    turned = _turned(layers)
+    named = _named([layer for layer in layers if layer.output not in turned])
     groups: dict[str, list[Layer]] = {}
     for layer in named:
         groups.setdefault(layer.name, []).append(layer)
     written: dict[str, list[NodeProto]] = {}
     for group in groups.values():
         written.update(_Writer(graph, group).nodes())
+    for layer in layers:
+        if layer.output in turned:
+            dense = written[turned[layer.output].output]
+            written[layer.output] = _product(graph, layer, next(n.input[1] for n in dense if n.op_type == "Dense"))
     nodes: list[NodeProto] = []
     for part in parts:
         nodes.extend(written[part.output] if isinstance(part, Layer) else [part])
@@ -72,8 +83,7 @@ def _tied(layers: list[Layer]) -> list[Layer]:
     result = []
     for layer in layers:
         w = layer.weight
-        flat = bool(np.all(w == w.flat[0])) if w.size else True
-        key = (w.dtype, w.shape, w[:1].tobytes(), layer.weight_name if flat else "")
+        key = (w.dtype, w.shape, w[:1].tobytes(), layer.weight_name if _flat(w) else "")
         twin = next((other for other in seen.get(key, []) if np.array_equal(other.weight, w)), None)
         if twin is None:
             seen.setdefault(key, []).append(layer)
@@ -81,6 +91,38 @@ def _tied(layers: list[Layer]) -> list[Layer]:
             layer = replace(layer, weight=twin.weight, weight_name=twin.weight_name, origin=twin.origin)
         result.append(layer)
     return result
+
+
+def _turned(layers: list[Layer]) -> dict[str, Layer]:
+    """By their outputs, layers whose weights are an earlier one's transposed, with that one.
+
+    As layers they would have weights of their own.
+    """
+    seen: dict[tuple[int, ...], list[Layer]] = {}
+    found: dict[str, Layer] = {}
+    for layer in layers:
+        w, alike = layer.weight, seen.get(layer.weight.shape[::-1], [])
+        known = any(other.weight is w for other in seen.get(w.shape, []))
+        twin = (
+            None if known or _flat(w) else next((other for other in alike if np.array_equal(other.weight.T, w)), None)
+        )
+        if twin is None:
+            seen.setdefault(w.shape, []).append(layer)
+        else:
+            found[layer.output] = twin
+    return found
+
+
+def _product(graph: GraphProto, layer: Layer, weight: str) -> list[NodeProto]:
+    """Y = x W + b with the weight [in, out] of another layer."""
+    ending = list(layer.after)
+    output = ending[0].input[0] if ending else layer.output
+    y = output if layer.bias is None else fresh(graph, f"{output}/product")
+    made = [*layer.before, helper.make_node("MatMul", [layer.x, weight], [y], name=layer.node.name)]
+    if layer.bias is not None:
+        bias = add_constant(graph, fresh(graph, f"{output}/bias"), layer.bias)
+        made.append(bias_node(layer.node, y, bias, output))
+    return [*made, *ending]
 
 
 def _named(layers: list[Layer]) -> list[Layer]:
@@ -121,15 +163,23 @@ class _Writer:
         y = fresh(self.graph, f"{output}/product") if apart else output
         made = [*layer.before, dense_node(layer, weight, bias, y)]
         if apart and layer.bias is not None:
-            made.append(helper.make_node("Add", [y, self._stored(layer.bias, "", "bias")], [output]))
+            made.append(bias_node(layer.node, y, self._stored(layer.bias, "", "bias"), output))
         return [*made, *ending]
 
     def _stored(self, array: Array, name: str, role: str) -> str:
         """The initializer that holds the array: the file's own where it is the same, else a new one."""
-        own = constants(self.graph).get(name)
-        if own is not None and tuple(own.dims) == array.shape and np.array_equal(to_array(own), array):
-            return name
+        known = constants(self.graph)
+        tables = [str(node.input[0]) for node in self.graph.node if node.op_type == "Gather" and not _flat(array)]
+        for own in (name, *tables):  # a table that words are looked up in may be the weight of a layer, too
+            same_shape = own in known and tuple(known[own].dims) == array.shape
+            if same_shape and np.array_equal(to_array(known[own]), array):
+                return own
         return add_constant(self.graph, fresh(self.graph, f"{self.group[0].name}.{role}"), array)
+
+
+def _flat(array: Array) -> bool:
+    """Whether all numbers are one, so that to be equal says nothing."""
+    return not array.size or bool(np.all(array == array.flat[0]))
 
 
 def _equal(a: Array | None, b: Array | None) -> bool:

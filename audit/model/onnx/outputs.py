@@ -14,7 +14,7 @@ from audit.model.onnx.ports import require_flat
 from audit.model.onnx.runtime import RuntimeFailure, Session
 from audit.model.onnx.types import TensorType, tensor_type
 
-LINEAR = ("Gemm", "MatMul", "Add", "Dense", "Conv", "Einsum", "FusedMatMul", "Gather")
+LINEAR = ("Gemm", "MatMul", "Add", "Dense", "Bias", "Conv", "Einsum", "FusedMatMul", "Gather")
 """Operators whose results can be any number: an output that one of them makes is not a probability."""
 WORDS = {
     "softmax": "softmax",

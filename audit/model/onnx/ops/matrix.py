@@ -25,6 +25,11 @@ def _dense(node: OnnxNode, graph: Graph) -> OperationConverterResult:
     return OperationConverterResult(graph.layers[key], OnnxMapping((x,), node.output_values))
 
 
+@operator("Bias", domain=DENSE_DOMAIN, weights={1: "bias"})
+def _bias(y: Tensor, bias: Tensor) -> Tensor:
+    return y + bias
+
+
 @operator("MatMul", weights={0: "left", 1: "weight"})
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
     return torch.matmul(a, b)

@@ -1,0 +1,27 @@
+"""A weight that acts in two places is one weight in every format: it is counted once, and its gradients add up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from twins import FORMATS, SINGLE, audited
+from whole_cases import SETTINGS, Case, trained
+
+FILES = ("onnx", "onnx-13", "pt2", "torchscript")
+NUMBERS = (("fisher", "gamma"), ("sensitivity", "sharpness"), ("sensitivity", "adaptive_sharpness"))
+
+
+@pytest.mark.parametrize("name", ["there_and_back", "shared_weights", "tied_words"])
+@pytest.mark.parametrize("form", FILES)
+def test_a_file_says_what_the_network_itself_says(name: str, form: str, tmp_path: Path) -> None:
+    case = Case(name, (), settings={"dtype": "int64"} if name == "tied_words" else {})
+    file, write = FORMATS[form]
+    model = write(trained(name, case.task), torch.from_numpy(case.data.x_train[:4]), tmp_path / file)
+    report = audited(model, case.data.save(tmp_path / "data"), **SETTINGS, **case.settings)
+    expected = case.report(tmp_path)
+    assert report["model"]["parameters"] == sum(value.numel() for value in trained(name, case.task).parameters())
+    for measure, number in NUMBERS:
+        found = report["network"][measure][number]
+        assert found == pytest.approx(expected["network"][measure][number], rel=SINGLE)
