@@ -30,7 +30,7 @@ CASES = {
     "side_by_side": Case("side_by_side", ("embed", "narrow", "head")),
     "attention": Case("attention", ("embed", "qkv", "out", "up", "down", "head")),
     "mixer": Case("mixer", ("across", "within", "head")),
-    "words": Case("words", ("mix", "head"), settings={"dtype": "int64"}),
+    "words": Case("words", ("mix", "head")),
     "tied_words": Case("tied_words", ("mix", "head"), shared=("head",), settings={"dtype": "int64"}),
     "siamese": Case("siamese", ("both", "head"), unsaid=("sharpness_trace",)),
     "shared_weights": Case("shared_weights", ("fc1", "fc2", "fc3", "head"), shared=("fc2", "fc3")),
