@@ -33,6 +33,7 @@ CASES = {
     "words": Case("words", ("mix", "head")),
     "tied_words": Case("tied_words", ("mix", "head"), shared=("head",), settings={"dtype": "int64"}),
     "siamese": Case("siamese", ("both", "head"), unsaid=("sharpness_trace",)),
+    "compared": Case("compared", ("both", "head"), unsaid=("sharpness_trace",)),
     "shared_weights": Case("shared_weights", ("fc1", "fc2", "fc3", "head"), shared=("fc2", "fc3")),
     "there_and_back": Case("there_and_back", ("fc", "head"), shared=("fc",)),
     "recurrent": Case("recurrent", ("mix", "head")),

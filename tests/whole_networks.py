@@ -99,6 +99,18 @@ class Siamese(nn.Module):
         return self.head(torch.cat([torch.relu(self.both(first)), torch.relu(self.both(second))], 1))
 
 
+class Compared(nn.Module):
+    """Both halves of a sample through one layer, and the product of what they became: it bends across the two uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both, self.head = nn.Linear(5, 4), nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = x.chunk(2, 1)
+        return self.head(torch.tanh(self.both(first)) * torch.tanh(self.both(second)))
+
+
 class SharedWeights(nn.Module):
     """Two layers that hold one weight matrix, each with a bias of its own."""
 
@@ -161,6 +173,10 @@ def tied_words() -> nn.Module:
 
 def siamese() -> nn.Module:
     return Siamese()
+
+
+def compared() -> nn.Module:
+    return Compared()
 
 
 def shared_weights() -> nn.Module:
