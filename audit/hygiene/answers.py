@@ -207,7 +207,7 @@ def _suspects(ground: Ground, tried: Tried, votes: Votes) -> list[Suspect]:
 def _beside(ground: Ground, tried: Tried, rows: NDArray[np.int64]) -> list[list[int]]:
     """Positions of the nearest other train inputs of each row, nearest first."""
     index = torch.from_numpy(rows).to(ground.device)
-    around = look_around(tried.space, tried.space.train[index], ground.voters, ground.place[index])
+    around = look_around(tried.space, tried.space.train, index, ground.voters, ground.place[index])
     return [nearest[:BESIDE] for nearest in around.nearest.tolist()]
 
 

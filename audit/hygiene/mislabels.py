@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from audit.hygiene.neighbours import Electorate, Neighbourhood, Space, look_around, some_rows
+from audit.hygiene.neighbours import Electorate, Neighbourhood, Space, look_around
 from audit.resample import interval
 
 Array = NDArray[np.float64]
@@ -72,7 +72,7 @@ def best(tried: Sequence[Tried]) -> Tried:
 def _try(space: Space, fresh: Tensor, y: Tensor, voters: Electorate, classes: bool) -> Tried:
     if not len(fresh):
         return Tried(space, None, None)
-    around = look_around(space, some_rows(space.test, fresh), voters)
+    around = look_around(space, space.test, fresh, voters)
     if classes:
         return Tried(space, around, 1 - judge(around.votes, y).outvoted)
     error = (around.votes / around.voters[:, None] - y).square().sum(1).mean()
@@ -82,7 +82,7 @@ def _try(space: Space, fresh: Tensor, y: Tensor, voters: Electorate, classes: bo
 def leave_one_out(space: Space, y: Tensor, voters: Electorate, place: Tensor) -> Votes:
     """Votes of the others on every train label; y [n], place [n] of each sample among the voters."""
     everyone = torch.arange(len(voters.rows), device=y.device)
-    around = look_around(space, some_rows(space.train, voters.rows), voters, everyone, near=False)
+    around = look_around(space, space.train, voters.rows, voters, everyone, near=False)
     votes = around.votes[place]
     votes[torch.arange(len(y), device=y.device), y] -= 1  # its own ballot
     return judge(votes, y)

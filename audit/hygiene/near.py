@@ -64,7 +64,7 @@ def _share_within_train(space: Space, voters: Electorate, threshold: float, seed
     """Share of train samples, a thousand at most, with a near twin within train."""
     own = torch.randperm(len(voters.rows), generator=torch.Generator().manual_seed(seed))[:YARDSTICK]
     own = own.to(voters.rows.device)
-    around = look_around(space, space.train[voters.rows[own]], voters, own)
+    around = look_around(space, space.train, voters.rows[own], voters, own)
     return float((_ratio(around.distance) < threshold).double().mean())
 
 

@@ -83,22 +83,17 @@ def gather_votes(x_id: Tensor, ballots: Tensor) -> tuple[Electorate, Tensor]:
     return Electorate(first, weight, joined), place
 
 
-def some_rows(x: Tensor, index: Tensor) -> Tensor:
-    """Rows of x by increasing index: x itself, not a copy, where that is all of them."""
-    return x if len(index) == len(x) else x[index]
-
-
 def look_around(
-    space: Space, points: Tensor, voters: Electorate, own: Tensor | None = None, near: bool = True
+    space: Space, x: Tensor, rows: Tensor, voters: Electorate, own: Tensor | None = None, near: bool = True
 ) -> Neighbourhood:
-    """The neighbours of each point [q, D]; `own` [q]: its own place among the voters, whose weight is one less there.
+    """The neighbours of `rows` [q] of x; `own` [q]: their own places among the voters, whose weight is one less there.
 
     The votes still hold the point's own ballot then: whoever asks takes it out. Without `near`, the votes alone.
     """
     search = _Search(space, voters, near)
-    found = _unfilled(len(points), voters, int(own is not None), near)
-    for part in row_blocks(len(points), len(voters.rows)):
-        pieces = search.look(points[part], None if own is None else own[part])
+    found = _unfilled(len(rows), voters, int(own is not None), near)
+    for part in row_blocks(len(rows), len(voters.rows)):
+        pieces = search.look(x[rows[part]], None if own is None else own[part])
         for whole, piece in zip((found.votes, found.voters, found.nearest, found.distance), pieces, strict=True):
             whole[part] = piece
     return found
@@ -144,8 +139,9 @@ class _Search:
 
     def _base(self, part: slice) -> Tensor:
         """Some features of the voters, shifted and scaled."""
-        features = self.space.varying[part]
-        return _scaled(self.space, some_rows(self.space.train[:, features], self.voters.rows), features)
+        features, train, rows = self.space.varying[part], self.space.train, self.voters.rows
+        x = train[:, features] if len(rows) == len(train) else train[rows[:, None], features]  # no more than is wanted
+        return _scaled(self.space, x, features)
 
     def look(self, points: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The parts of a `Neighbourhood`, for one block of points."""

@@ -32,7 +32,8 @@ def row_ids(*parts: Array) -> list[Ids]:
     ends = np.cumsum([len(rows) for rows in flat])[:-1]
     if flat[0].shape[1] > 1:  # the sum of a single number tells it from every other
         shared = size[group] > 1
-        rows_of = (row for rows, those in zip(flat, np.split(shared, ends), strict=True) for row in rows[those])
+        parts_shared = zip(flat, np.split(shared, ends), strict=True)
+        rows_of = (rows[place] for rows, those in parts_shared for place in np.flatnonzero(those))  # one at a time
         seen: dict[bytes, int] = {}
         group[shared] = [len(size) + seen.setdefault(_hash(row, dtype), len(seen)) for row in rows_of]
     _, first, place = np.unique(group, return_index=True, return_inverse=True)
@@ -143,7 +144,7 @@ def coincidental(x: Array, ids: Ids, wanted: Ids, seed: int) -> Flags:
     chance = np.zeros(int(ids.max()) + 1, dtype=bool)
     for _ in range(HALVES):
         half = np.sort(rng.choice(varying, len(varying) // 2, replace=False))
-        parts = row_ids(rows[distinct][:, half])[0]
+        parts = row_ids(rows[np.ix_(distinct, half)])[0]
         chance[ids[distinct]] |= np.bincount(parts)[parts] > 1
     return np.asarray(chance[wanted])
 

@@ -71,7 +71,7 @@ def test_neighbours_that_single_precision_cannot_tell_apart(
     x = torch.cat([x, x[:6]])
     voters, place = gather_votes(torch.from_numpy(row_ids(x.numpy())[0]), torch.eye(len(x), dtype=torch.float64))
     monkeypatch.setattr(neighbours, "CROWDED", crowded)
-    found = look_around(Space.of("input", x, x), x, voters, place, near=near)
+    found = look_around(Space.of("input", x, x), x, torch.arange(len(x)), voters, place, near=near)
     for i, row in enumerate(x):
         squared = (x - row).square().sum(1)
         others = torch.tensor([j for j in range(len(x)) if j != i])
@@ -90,7 +90,7 @@ def test_close_distances_keep_their_digits_far_from_the_origin() -> None:
     base = torch.randn(50, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 1e6
     point = base[3:4] + torch.tensor([3e-7, 0.0, 4e-7, 0.0], dtype=torch.float64)
     voters, _ = gather_votes(torch.arange(50), torch.ones(50, 1, dtype=torch.float64))
-    around = look_around(Space.of("input", base, point), point, voters)
+    around = look_around(Space.of("input", base, point), point, torch.arange(len(point)), voters)
     assert int(around.nearest[0, 0]) == 3
     assert float(around.distance[0, 0]) == pytest.approx(float((point - base[3:4]).norm()), rel=1e-9)
 
