@@ -32,7 +32,6 @@ class Case:
     fed_by_itself: tuple[str, ...] = ()  # those that act again on their own answers
     settings: dict[str, Any] = field(default_factory=dict)
     soiled: bool = False  # with copies, near copies, contradictions and wrong labels among the samples
-    unsaid: tuple[str, ...] = ()  # numbers about the network's sensitivity that the report leaves out, and says why
 
     @property
     def task(self) -> str:

@@ -10,11 +10,9 @@ Everything but λ_max is a mean over samples, folded from the one pass; λ_max t
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from audit.blocks.flatness import LayerFlatness, NetworkFlatness
@@ -26,6 +24,7 @@ from audit.flatness.terms import is_probed, terms_of
 from audit.layers import DenseLayer, dense_only
 from audit.measure import Audit, Fold, Measurement
 from audit.record import Record
+from audit.repeated import feeds_itself
 from audit.resample import resampled_means
 
 CONVOLUTION = "a convolution, whose numbers stand by themselves"
@@ -114,24 +113,12 @@ def _why_not(audit: Audit, layer: DenseLayer) -> str | None:
             f"its weights are also those of {', '.join(layer.tied_with)}, so the loss bends with them in both places "
             "at once; the Hessian of this layer alone does not exist"
         )
-    if layer.calls > 1 and _feeds_itself(audit, layer):
+    if layer.calls > 1 and feeds_itself(audit, layer):
         return (
             f"it is used {layer.calls} times and is fed by its own earlier answers, so its input moves with its "
             "weights; the measure needs an input that does not"
         )
     return None
-
-
-def _feeds_itself(audit: Audit, layer: DenseLayer) -> bool:
-    """Whether changing the layer's weights changes what it is given."""
-    changed = copy.deepcopy(audit.network)
-    weight = layer.weight(changed)
-    noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    weight += noise.to(weight.device, weight.dtype) * (1 + weight.abs().mean())
-    few = slice(0, min(4, len(audit.train)))
-    captures = (audit.capture, replace(audit.capture, network=changed))
-    before, after = (next(capture.forward(audit.train.x[few], audit.train.y[few])) for capture in captures)
-    return not torch.equal(before.layers[layer.name].x, after.layers[layer.name].x)
 
 
 def _norm2(audit: Audit, layer: DenseLayer) -> float:

@@ -8,6 +8,7 @@ from torch import Tensor
 from audit.layers import dense_only
 from audit.measure import Audit
 from audit.record import LayerRecord, Record
+from audit.repeated import feeds_itself
 from audit.sensitivity.columns import Array, column
 from audit.sensitivity.sharpness import residual_trace, straight_in
 from audit.watch import as_fed
@@ -49,10 +50,10 @@ class TraceFold:
         return None
 
     def _why_none(self, beyond_dense: tuple[str, ...]) -> str | None:
-        """Weights used twice enter squared; a curved way on from other parameters has no cheap exact trace."""
+        """Weights that act on their own answers enter squared; other parameters that bend the scores have no cheap trace."""
         audit = self._audit
-        if any(layer.calls > 1 for layer in self._dense):
-            return "a layer is used more than once, so the scores are not linear in its weights"
+        if any(layer.calls > 1 and feeds_itself(audit, layer) for layer in self._dense):
+            return "a layer is fed by its own earlier answers, so the scores are not linear in its weights"
         x = as_fed(audit.network, audit.train.x[torch.arange(audit.capture.fixed_batch or 4) % len(audit.train.x)])
         try:
             bent = next((name for name in beyond_dense if not straight_in(audit.network, name, x)), None)

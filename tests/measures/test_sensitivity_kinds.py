@@ -126,8 +126,8 @@ def test_weights_used_twice_count_once_with_their_whole_gradient(make_audit):
     found = measure(make_audit, network, x, y).network
     assert found.sharpness == pytest.approx(truth["sharpness"], rel=EXACT)
     assert found.adaptive_sharpness == pytest.approx(truth["adaptive_sharpness"], rel=EXACT)
-    assert (
-        found.sharpness_trace_skipped == "a layer is used more than once, so the scores are not linear in its weights"
+    assert found.sharpness_trace_skipped == (
+        "a layer is fed by its own earlier answers, so the scores are not linear in its weights"
     )
     assert all(bound.holds is not False for bound in found.bounds)
 
