@@ -50,7 +50,7 @@ class TraceFold:
         return None
 
     def _why_none(self, beyond_dense: tuple[str, ...]) -> str | None:
-        """Weights that act on their own answers enter squared; other parameters that bend the scores have no cheap one."""
+        """Weights that act on their own answers enter squared; elsewhere, what bends the scores has no cheap trace."""
         audit = self._audit
         if any(layer.calls > 1 and feeds_itself(audit, layer) for layer in self._dense):
             return "a layer is fed by its own earlier answers, so the scores are not linear in its weights"
