@@ -52,9 +52,8 @@ class Capture:
                 passed = self._run(xs, needs_input=self._input_jacobian_needs_backward(xs))
                 if passed.leaf is None and self._wants_input(xs) and not self._enters_unchanged(xs, passed.calls):
                     passed = self._run(xs, needs_input=True)
-                # convolutions run faster one score after the other
-                found = jacobians(passed, self.layers, self.side_by_side and not self._convolves)
-                record = self._record(start, rows, ys, passed, found)
+                side_by_side = self.side_by_side and not self._convolves  # convolutions are quicker one by one
+                record = self._record(start, rows, ys, passed, jacobians(passed, self.layers, side_by_side))
             yield record
 
     def batches(self, x: Tensor, y: Tensor) -> Iterator[tuple[int, int, Tensor, Tensor]]:
@@ -95,7 +94,7 @@ class Capture:
                 if torch.is_grad_enabled() and not z.requires_grad:
                     z = z.detach().requires_grad_()
                 calls[name].append((inputs[0].detach(), z))
-                return z.clone() if self._inplace else z  # what follows must not overwrite z
+                return z.clone()  # what follows must not overwrite z
 
             return hook
 
@@ -111,10 +110,6 @@ class Capture:
         """Whether J W is taken from the backward passes, which form it on their way, in the network's arithmetic."""
         ours = layer.patches is None and not layer.squeezes
         return ours and self.to_input and layer.weight(self.network).dtype == torch.float64
-
-    @cached_property
-    def _inplace(self) -> bool:
-        return any(getattr(module, "inplace", False) for module in self.network.modules())
 
     def _input_jacobian_needs_backward(self, x: Tensor) -> bool:
         """Not where a dense layer alone is fed by the input: there ∂f/∂input = J W. Never for integer inputs."""
@@ -151,6 +146,7 @@ class Capture:
             input_jacobian=None if found is None else self._input_jacobian(rows, layers, found),
             input_factor=None if found is None else self._input_factor(rows, layers, found),
             loss_function=self.loss,
+            by_input=None if found is None else found.by_input,
         )
 
     def _forward_record(self, layer: DenseLayer, rows: int, passed: Passed) -> LayerRecord:

@@ -20,6 +20,8 @@ OVERFLOW = (
     "model to ordinary sizes."
 )
 
+TOO_LARGE = ("math range error", "Result too large", "result out of range", "float infinity")  # Python's own words
+
 
 def check_finite(report: Report) -> Report:
     """The report itself, or a refusal that names the first number that is none."""
@@ -39,6 +41,8 @@ def ordinary_sizes() -> Iterator[None]:
         with np.errstate(over="raise"):
             yield
     except (FloatingPointError, OverflowError) as error:
+        if isinstance(error, OverflowError) and not any(words in str(error) for words in TOO_LARGE):
+            raise  # a number that some type cannot take, which is our fault
         raise ModelError(f"A number of the audit is too large to be held ({error}): {OVERFLOW}") from error
     except LinAlgError as error:
         if not _held_infinite(error):
@@ -47,9 +51,10 @@ def ordinary_sizes() -> Iterator[None]:
 
 
 def _held_infinite(error: BaseException) -> bool:
-    """Whether the function that failed held numbers that are none, since the words of torch's error do not tell."""
+    """Whether the function that failed held a square matrix that is not finite: torch's own words do not tell."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return any(not bool(value.isfinite().all()) for value in frame.f_locals.values() if isinstance(value, Tensor))
+    held = [value for value in frame.f_locals.values() if isinstance(value, Tensor) and value.dim() >= 2]
+    return any(not bool(value.isfinite().all()) for value in held if value.shape[-1] == value.shape[-2])
 
 
 def _infinite(value: object, path: str) -> Iterator[str]:

@@ -75,7 +75,10 @@ def audit_of(
     with progress.stage("parity", "Comparing with the file's own runtime"):
         model, parity = trusted(model, data, settings)
         if _fed_as(model, settings) != fed:  # that it takes whole numbers is seen when it first runs
-            data = fit(stored, model.input.shape, partial(accepts, model), _fed_as(model, settings))
+            data = fit(
+                stored, model.input.shape, partial(accepts, model), _fed_as(model, settings), partial(alike, model)
+            )
+        del stored  # what was read may be as large as what is fed
     with progress.stage("forward", "Running both splits"):
         task, data = settle_task(data, _outputs(model, data), model.head, settings.task)
         audit, layers = set_table(model, data, task, settings)

@@ -76,6 +76,7 @@ class Record:
     input_jacobian: Callable[[], Tensor] | None  # [n, C, D]  ∂f/∂input; None for integer inputs
     input_factor: Callable[[], Tensor] | None  # [n, C, r]  a narrower matrix with the same singular values, float64
     loss_function: Loss
+    by_input: Tensor | None  # [C, n, …]  what `input_jacobian` holds on to, where it is not formed from J W
 
     def release(self) -> None:
         """Lets go of what can be formed again."""
@@ -86,6 +87,7 @@ class Record:
         """What keeping this record costs, its autograd graph aside."""
         held = [self.f, self.loss, self.gradient]
         held += [part for layer in self.layers.values() for part in (layer.x, layer.z, layer.J)]
+        held += [] if self.by_input is None else [self.by_input]
         return sum(part.numel() * part.element_size() for part in held)
 
     def has_graph(self) -> bool:

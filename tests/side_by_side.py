@@ -46,6 +46,8 @@ def _apart_in_list(ours: list[Any], theirs: list[Any], path: str, loose: list[fl
     """`loose`: by which share of the largest entry each may differ."""
     if ours is None or len(ours) != len(theirs) or (theirs and isinstance(theirs[0], str) and ours != theirs):
         return [f"{path}: {ours!r}, not {theirs!r}"]
+    if not path.endswith(".c") and [a is None for a in ours] != [b is None for b in theirs]:  # c alone may be undefined
+        return [f"{path}: {ours!r}, not {theirs!r}"]
     rows = zip(ours, theirs, loose or [NOISE] * len(theirs), strict=True)
     known = [(a, b, extra) for a, b, extra in rows if a is not None]
     scale = max((abs(b) for _, b, _ in known), default=0.0)

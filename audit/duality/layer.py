@@ -123,11 +123,11 @@ def measure_pairs(duals: Duals) -> LayerPairs:
         alive = dual.alive.double()
         sum_w += dual.weighted_sum(alive)
         sum_g += dual.weighted_sum(torch.where(squared > 0, alive * gap / squared.clamp(min=1e-300), 0.0))
-        dual_loss = _dual_losses(duals, chunk, dual)
-        if not columns:
-            elsewhere = _used_elsewhere(duals, chunk, dual, dual_loss)
+        if not elsewhere:
+            dual_loss = _dual_losses(duals, chunk, dual)
+            elsewhere = not columns and _used_elsewhere(duals, chunk, dual, dual_loss)
         if elsewhere:
-            dual_loss = torch.stack([_really(duals, chunk, dual, k) for k in range(len(dual_loss))])
+            dual_loss = torch.stack([_really(duals, chunk, dual, k) for k in range(len(gap))])
         columns.append((dual.alive, gap, squared, (dual_loss - chunk.test.loss).abs()))
         worst = max(worst, _answer_error(chunk, duals.layer, dual))
         largest = max(largest, float(chunk.test.loss.max()))

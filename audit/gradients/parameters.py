@@ -91,7 +91,7 @@ class SampleGradients:
                 units, max(1, NUMBERS // self._size)
             ):  # all scores at once, unless the network is huge
                 for name, values in self._parts(x[rows], some.expand(len(x[rows]), -1, -1)):
-                    squared = values.double().square().sum(1).flatten(1)
+                    squared = values.double().square().sum(1).reshape(len(values), -1)
                     plain[rows] += squared.sum(1)
                     weighted[rows] += squared @ self.values[name].double().square().flatten()
         return plain, weighted

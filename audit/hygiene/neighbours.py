@@ -92,7 +92,7 @@ def look_around(
     """
     search = _Search(space, voters, near)
     found = _unfilled(len(rows), voters, int(own is not None), near)
-    for part in row_blocks(len(rows), len(voters.rows)):
+    for part in row_blocks(len(rows), max(len(voters.rows), x.shape[1])):
         pieces = search.look(x[rows[part]], None if own is None else own[part])
         for whole, piece in zip((found.votes, found.voters, found.nearest, found.distance), pieces, strict=True):
             whole[part] = piece

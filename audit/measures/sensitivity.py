@@ -73,7 +73,7 @@ class SensitivityFold:
             if name == self._first.name:
                 first_map = mapped
         first = record.layers[self._first.name]
-        invariant = invariant_at(first, first_map[0])
+        invariant = invariant_at(first)
         self._samples.append(SampleColumns(column(theta), column(adaptive), column(invariant)))
         entering = input_columns(record, x.flatten(1).double(), first, first_map, invariant, audit.epsilon)
         if entering is not None:

@@ -33,11 +33,10 @@ def _through_convolution(record: LayerRecord) -> Tensor:
     return pulled.reshape(*record.J.shape[:2], -1)
 
 
-def invariant_at(record: LayerRecord, K: Tensor) -> Tensor:
-    """Σ_p x_p² ‖(J W)_p‖² [n] at a layer's own input (Eq. 43); K is what `layer_map` gave."""
-    x = record.x.flatten(1)
-    if K.shape[2] == x.shape[1]:  # J W itself, not narrowed
-        return _invariant(K, x.double())
+def invariant_at(record: LayerRecord) -> Tensor:
+    """Σ_p x_p² ‖(J W)_p‖² [n] at a layer's own input, that is at its patches if it is a convolution (Eq. 43)."""
+    if record.layer.patches is None and not record.layer.squeezes:
+        return _invariant(record.pulled, record.x.double())
     rows = max(1, CACHED // (record.J.shape[1] * record.x[0].numel()))  # blocks that stay in the processor's cache
     W, pairs = record.W.double(), zip(torch.split(record.J, rows), torch.split(record.x, rows), strict=True)
     return torch.cat([_invariant(J.double() @ W, part.double()) for J, part in pairs])
@@ -53,6 +52,8 @@ def input_columns(
     if not (first.layer.fed_by_input and first.layer.cut_point):
         K = record.input_jacobian().double()
         local, invariant = local_map(K, x.shape[1], epsilon), _invariant(K, x)
+    elif first.layer.patches is not None:
+        invariant = _invariant(K, x)  # pixels count once, in however many patches they are
     C = K.shape[1]
     centred = local_map(centring(C).to(K.device) @ K, x.shape[1], epsilon).log_volume if C > 1 else None
     return InputColumns(

@@ -219,3 +219,49 @@ def test_every_number_has_its_card():
     ):
         assert f"sensitivity.{name}" in numbers
     assert all(card.meaning and card.formula and card.source for card in Sensitivity().cards)
+
+
+class Tempered(nn.Module):
+    """Scores divided by a learnt temperature: a parameter without dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.temperature = nn.Linear(5, 3), nn.Parameter(torch.tensor(1.3))
+
+    def forward(self, x):
+        return self.head(x) / self.temperature
+
+
+class Doubled(nn.Module):
+    """Answers of a layer that are overwritten right behind it, by no module that says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(5, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.b(torch.relu(self.a(x).mul_(2))).mul_(2)
+
+
+@pytest.mark.parametrize(("network", "paths"), [(Tempered, ["head"]), (Doubled, ["a", "b"])])
+def test_a_bare_number_counts_and_what_is_overwritten_is_not_lost(make_audit, network, paths):
+    torch.manual_seed(0)
+    built, (x, y) = network(), samples((5,), "classification")
+    truth = reference.numbers(copy.deepcopy(built), torch.from_numpy(x), paths)["network"]
+    found = measure(make_audit, built, x, y).network
+    for name in ("sharpness", "adaptive_sharpness", "mls", "input_invariant_mls"):
+        assert getattr(found, name) == pytest.approx(truth[name], rel=EXACT), name
+
+
+@pytest.mark.parametrize("options", [{"kernel_size": 2, "stride": 2}, {"kernel_size": 3, "padding": 1}])
+def test_pixels_of_overlapping_patches_count_once_where_there_are_convolutions_alone(make_audit, options):
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Conv2d(1, 2, **options), nn.ReLU(), nn.Conv2d(2, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
+    x, y = samples((1, 4, 4), "classification")
+    given = torch.from_numpy(x)
+    slopes = torch.stack([torch.autograd.functional.jacobian(network.double(), one[None])[0, :, 0] for one in given])
+    expected = (slopes.flatten(2) * given.flatten(1)[:, None]).square().sum((1, 2)).mean()
+    found = measure(make_audit, network, x, y, conv=True).network
+    assert found.input_invariant_mls == pytest.approx(float(expected), rel=EXACT)
