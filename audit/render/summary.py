@@ -58,6 +58,11 @@ def headline(report: dict[str, Any]) -> dict[str, Any] | None:
     return next((finding for finding in leading(report) if finding["id"] == "gap"), None)
 
 
+def grave(report: dict[str, Any]) -> int:
+    """How many concerns there are besides the answer itself."""
+    return sum(finding["level"] == "concern" for finding in report["findings"] if finding["id"] != "gap")
+
+
 def further(report: dict[str, Any]) -> list[dict[str, Any]]:
     """The findings that the first page has no room for."""
     shown = leading(report)

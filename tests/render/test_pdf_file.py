@@ -99,7 +99,7 @@ def test_the_first_page_is_the_summary_and_the_contents_follow():
         pages = {label: place[0] for label, place, *_ in sections}
         first = ["Does it hold up on data it has not seen?", "What was found", "What could not be judged, and why"]
         assert [pages[label] for label in first] == [0, 0, 0]
-        assert pages["Contents"] == 1
+        assert pages["Contents"] <= 1  # beneath, where there is room
 
 
 def test_fonts_are_embedded_links_work_and_the_file_is_small(drawn):

@@ -52,7 +52,10 @@ def _how_surely(labels: SuspectedMislabels) -> str:
 
 def _no_shape(report: Report, found: Sequence[Shape]) -> str:
     if not gap_is_real(report):
-        return "The model does no worse on test than on train, which suggests that it has not learnt them by heart."
+        return (
+            "These samples do not show that the model is wrong more often on test than on train, so nothing says that "
+            "it has learnt them by heart."
+        )
     if not found:
         return "Whether the model has learnt them by heart cannot be told: its gap could not be split here."
     return (
@@ -69,9 +72,18 @@ def _neighbours(report: Report, labels: SuspectedMislabels) -> str:
         f"{within(labels.expected_by_chance_ci95)} would be"
     )
     return (
-        f"{number(labels.count)} of {number(report.data.train.samples)} train labels are contradicted by nearly all of "
-        f"their most similar samples{chance}. That points to {percent(labels.estimated_rate)} wrong labels"
-        f"{within(labels.estimated_rate_ci95, 'percent')}."
+        f"{number(labels.count)} of {number(report.data.train.samples)} train labels are contradicted by most of their "
+        f"most similar samples{chance}. {_rate(labels)}"
+    )
+
+
+def _rate(labels: SuspectedMislabels) -> str:
+    rate = f"{percent(labels.estimated_rate)} wrong labels{within(labels.estimated_rate_ci95, 'percent')}"
+    if _how_surely(labels) == "are probably":
+        return f"That points to {rate}."
+    return (
+        "That many may be chance; but over all samples, neighbours outvote labels more often in train than in test, "
+        f"which points to {rate}."
     )
 
 
