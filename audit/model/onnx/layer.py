@@ -169,7 +169,8 @@ class _Writer:
     def _stored(self, array: Array, name: str, role: str) -> str:
         """The initializer that holds the array: the file's own where it is the same, else a new one."""
         known = constants(self.graph)
-        tables = [str(node.input[0]) for node in self.graph.node if node.op_type == "Gather" and not _flat(array)]
+        gathers = [] if _flat(array) else [node for node in self.graph.node if node.op_type == "Gather"]
+        tables = [str(node.input[0]) for node in gathers]
         for own in (name, *tables):  # a table that words are looked up in may be the weight of a layer, too
             same_shape = own in known and tuple(known[own].dims) == array.shape
             if same_shape and np.array_equal(to_array(known[own]), array):
