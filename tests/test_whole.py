@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import whole_networks
 from references.whole import whole
 from side_by_side import disagreements
-from whole_cases import SETTINGS, Case
+from twins import audited, write_state
+from whole_cases import SETTINGS, Case, trained
 
 CASES = {
     "relu": Case("relu", ("fc1", "fc2", "fc3")),
@@ -62,7 +65,20 @@ def subsets_of(report: dict[str, Any], n: int) -> list[list[int]]:
 @pytest.mark.parametrize("name", CASES)
 def test_every_number_is_what_plain_autograd_finds(name: str, tmp_path: Path) -> None:
     case = CASES[name]
-    report = case.report(tmp_path)
+    assert_agreement(case, case.report(tmp_path))
+
+
+def test_a_weight_that_is_kept_transposed_and_used_both_ways_is_one_weight(tmp_path: Path) -> None:
+    case = CASES["there_and_back"]
+    network = whole_networks.KeptTransposed.like(trained("there_and_back", case.task))
+    weights = write_state(network, torch.empty(0), tmp_path / "weights.pth")
+    arch = f"{whole_networks.__file__}:kept_transposed"
+    report = audited(weights, case.data.save(tmp_path / "data"), arch=arch, **SETTINGS)
+    assert report["layers"][0]["tied_with"] == ["fc_weight (elsewhere)"]
+    assert_agreement(case, report)
+
+
+def assert_agreement(case: Case, report: dict[str, Any]) -> None:
     assert [layer["name"] for layer in report["layers"]] == list(case.layers)
     problem = case.problem()
     expected = whole(problem, subsets_of(report, len(problem.x)), SETTINGS | case.settings)

@@ -136,6 +136,28 @@ class ThereAndBack(nn.Module):
         return self.head(torch.relu(F.linear(h, self.fc.weight.t(), self.back)))
 
 
+class KeptTransposed(nn.Module):
+    """`ThereAndBack` with the weights that act twice kept as [in, out], by no layer but the network itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc_weight, self.fc_bias = nn.Parameter(torch.zeros(13, 6)), nn.Parameter(torch.zeros(6))
+        self.back, self.head = nn.Parameter(torch.zeros(13)), nn.Linear(13, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(x @ self.fc_weight + self.fc_bias)
+        return self.head(torch.relu(h @ self.fc_weight.t() + self.back))
+
+    @classmethod
+    def like(cls, other: nn.Module) -> KeptTransposed:
+        """With the numbers of a `ThereAndBack`."""
+        values = other.state_dict()
+        values |= {"fc_weight": values.pop("fc.weight").t(), "fc_bias": values.pop("fc.bias")}
+        made = cls()
+        made.load_state_dict(values)
+        return made.eval()
+
+
 class Recurrent(nn.Module):
     """A recurrent layer, which is passed by, and dense layers behind it."""
 
@@ -185,6 +207,10 @@ def shared_weights() -> nn.Module:
 
 def there_and_back() -> nn.Module:
     return ThereAndBack()
+
+
+def kept_transposed() -> nn.Module:
+    return KeptTransposed()
 
 
 def recurrent() -> nn.Module:

@@ -2,7 +2,8 @@
 
 linear(x, W, b), addmm(b, x, Wᵀ), mm(x, Wᵀ), x @ Wᵀ (+ b) and einsum("bi,oi->bo", x, W) are one and the same layer
 z = W x + b. A weight used twice with the same bias is one module called twice. Where one is used as W and as Wᵀ, the
-first of the two is the layer, and the other stays an operator: as a layer it would have weights of its own.
+first of the two is the layer, as in ONNX files, which do not say how a weight was kept; the other stays an operator
+on the layer's weight: as a layer it would have weights of its own.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ class Product(NamedTuple):
 def dense_layers(draft: Draft, constants: Constants) -> None:
     """Rewrites every product with a constant matrix in `draft`."""
     made: dict[object, str] = {}
-    turned: set[tuple[object, bool]] = set()  # matrices, each with the way round in which it is a layer's weight
+    weights: set[tuple[object, bool]] = set()  # matrices, each with the way round in which it is a layer's weight
     for node in list(draft.graph.nodes):
         product = _product(node, constants)
         if product is None:
             continue
         node, product = _with_added_bias(node, product, constants)
         matrix, bias = constants.key(product.matrix), constants.key(product.bias)
-        if constants.is_parameter(product.matrix) and (matrix, not product.rows_are_outputs) in turned:
+        if constants.is_parameter(product.matrix) and (matrix, not product.rows_are_outputs) in weights:
             continue
         key = (matrix, product.rows_are_outputs, bias)
-        turned.add(key[:2])
+        weights.add(key[:2])
         if key not in made:
             made[key] = _new_layer(draft, node, product, constants)
         draft.replace(node, made[key], (product.x,), kind="call_module")
@@ -53,6 +54,8 @@ def _new_layer(draft: Draft, node: Node, product: Product, constants: Constants)
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     layer.weight = weight
     layer.register_parameter("bias", bias)
+    if not product.rows_are_outputs and constants.is_parameter(product.matrix):
+        draft.transposed[id(constants.value(product.matrix))] = weight
     wish, display = constants.label(product.matrix, product.bias)
     path = draft.free_path(wish, node)
     draft.modules[path], draft.ops[path] = layer, product.op

@@ -29,6 +29,7 @@ class Draft:
     names: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     outputs: dict[str, Node] = field(default_factory=dict)  # every tensor the program returns, by its name
+    transposed: dict[int, nn.Parameter] = field(default_factory=dict)  # what layers hold for a tensor, by its id
 
     def calls(self, *targets: Any) -> list[Node]:
         """The nodes that call one of these operators, in order."""
@@ -65,19 +66,29 @@ class Draft:
         for path in sorted(called, key=lambda path: path.count(".")):
             _place(root, path, self.modules[path])
         held = {id(weight) for path in called for weight in self.modules[path].parameters()}
-        for node in self.graph.nodes:
-            if node.op == "get_attr":
-                tensor, path = self.tensors[node.target], node.target
-                if id(tensor) in held:
-                    path = self._elsewhere(path)
-                node.target = place_tensor(root, path, tensor)
+        for node in [node for node in self.graph.nodes if node.op == "get_attr"]:
+            self._give_tensor(root, node, held)
         self.graph.lint()
         network = fx.GraphModule(root, self.graph, "Network")
         return network.eval().requires_grad_(False)
 
+    def _give_tensor(self, root: nn.Module, node: Node, held: set[int]) -> None:
+        """Places what `node` reads; where a layer holds it, transposed or not, the layer's: the two are one weight."""
+        path = str(node.target)
+        tensor = self.tensors[path]
+        transposed = self.transposed.get(id(tensor))
+        if transposed is not None and id(transposed) in held:
+            node.target = place_tensor(root, self._elsewhere(path), transposed)
+            with self.graph.inserting_after(node):
+                back = self.graph.call_function(aten.t.default, (node,))
+            node.replace_all_uses_with(back, delete_user_cb=lambda user: user is not back)
+        else:
+            node.target = place_tensor(root, self._elsewhere(path) if id(tensor) in held else path, tensor)
+
     def _elsewhere(self, path: str) -> str:
         """Where a layer's parameter is kept a second time, because an operator uses it, too: no one may miss that."""
         owner, _, name = path.rpartition(".")
+        owner = owner or name  # a parameter of the network itself has no owner to be named after
         holder = f"{owner}_elsewhere"
         self.names[holder] = f"{owner} (elsewhere)"
         return f"{holder}.{name}"
