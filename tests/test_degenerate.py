@@ -156,7 +156,7 @@ def test_fewer_parameters_than_samples(tmp_path: Path) -> None:
 def test_one_score(tmp_path: Path) -> None:
     sensitivity = audited_arrays(mlp(outputs=1), random_data(classes=2), tmp_path)["network"]["sensitivity"]
     assert sensitivity["mean_log_volume_centred"] is None
-    assert "one score cannot be centred" in sensitivity["skipped"]
+    assert "this model has only one output" in sensitivity["skipped"]
 
 
 def test_more_scores_than_inputs(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from audit.findings.ground import above_zero, below_zero, broken_blocks, why_no_gap
-from audit.findings.words import listed, sentence, some
+from audit.findings.words import label, listed, sentence, some
 from audit.numbers import number
 from audit.report import NotJudged, Report
 
@@ -68,7 +68,7 @@ def _labels(report: Report) -> Iterator[Open]:
         return
     labels = hygiene.suspected_mislabels
     if labels.skipped:
-        yield "Whether train labels are wrong", sentence(labels.skipped)
+        yield f"Whether train {label(report)}s are wrong", sentence(labels.skipped)
     elif labels.estimated_rate is None:
         yield (
             "How many train labels are wrong",

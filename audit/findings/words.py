@@ -62,3 +62,9 @@ def sentence(words: str) -> str:
 def label(report: Report) -> str:
     """What the right answer to a sample is called."""
     return "target" if report.model.task == "regression" else "label"
+
+
+def scores(report: Report) -> str:
+    """What the numbers that a model answers with are called: only those of classes are scores."""
+    word = "output" if report.model.task == "regression" else "score"
+    return word if report.model.outputs == 1 else f"{word}s"

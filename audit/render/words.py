@@ -44,6 +44,16 @@ def file_name(path: str) -> str:
     return PureWindowsPath(PurePosixPath(path).name).name or path
 
 
+def scores(report: dict[str, Any]) -> str:
+    """What the numbers that a model answers with are called: only those of classes are scores.
+
+    >>> scores({"model": {"task": "regression", "outputs": 1}}), scores({"model": {"task": "binary", "outputs": 2}})
+    ('output', 'scores')
+    """
+    word = "output" if report["model"]["task"] == "regression" else "score"
+    return word if report["model"]["outputs"] == 1 else f"{word}s"
+
+
 def title(report: dict[str, Any]) -> str:
     """What was audited on what."""
     return f"{file_name(report['model']['path'])} on {file_name(report['data']['path'])}"

@@ -14,7 +14,7 @@ from audit.sensitivity.means import NOTHING, Maybe, Means
 
 BINS = 40
 NO_INPUT = "the input is made of integers, such as token ids, so there is no derivative with respect to it"
-ONE_SCORE = "one score cannot be centred, so there is no log-volume of what decides"
+ONE_SCORE = "one of the volumes compares a model's outputs with each other, and this model has only one output"
 NO_VOLUME = "no sample has a Jacobian of full rank, so every volume is zero and has no logarithm"
 
 

@@ -52,11 +52,11 @@ def mutated(seed: int) -> Report:
 def with_shape(report: Report, rng: random.Random) -> Report:
     """The report with one share of the gap in the steepest directions of every layer, and its interval."""
     share = rng.choice((-0.2, 0.1, 0.45, 0.55, 0.9, 1.3))
-    layers = [replace(layer, duality=_with_share(layer.duality, share)) for layer in report.layers]
+    layers = [replace(layer, duality=with_share(layer.duality, share)) for layer in report.layers]
     return replace(report, layers=layers)
 
 
-def _with_share(block: Any, share: float) -> Any:
+def with_share(block: Any, share: float) -> Any:
     if block is None:
         return None
     parts = {

@@ -171,7 +171,8 @@ def test_one_score_has_a_volume_but_nothing_to_centre(make_audit):
     assert network.mean_log_volume == pytest.approx(math.log(network.mls), rel=1e-12)
     assert network.dimensionality == pytest.approx(1, rel=1e-14)
     assert network.mean_log_volume_centred is None
-    assert network.skipped == "one score cannot be centred, so there is no log-volume of what decides"
+    compares = "one of the volumes compares a model's outputs with each other"
+    assert network.skipped == f"{compares}, and this model has only one output"
 
 
 def test_histogram_holds_every_sample(make_audit):

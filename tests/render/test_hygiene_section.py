@@ -134,8 +134,9 @@ def test_regression_speaks_of_targets_and_says_why_there_are_no_labels():
     words = section(reports.regression())
     assert "can the targets be trusted?" in words
     assert "No sample's input is in train with another target." in words
-    assert "Not measured. The targets of a regression are not labels: those of neighbours differ by nature." in words
-    assert "There are no classes in a regression." in words
+    assert "Wrong train targets are not looked for, since those of neighbours differ by nature" in words
+    assert "there are no classes whose balance could be judged" in words
+    assert "Suspected wrong train labels" not in words and "Class balance" not in words
     assert "odd" not in words
 
 

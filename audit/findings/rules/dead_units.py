@@ -25,10 +25,10 @@ def find(report: Report) -> Verdict | None:
         level="note",
         title=f"{number(dead)} of {number(units)} units never {'acts' if dead == 1 else 'act'} on the train samples",
         explanation=(
-            f"A small change of their value moves no score on any of {number(report.layers[0].samples)} train samples: "
-            f"in {listed(where)}.{seldom} Behind a ReLU such units ({share(dead / units)} of all) are off throughout; "
-            "behind an activation with a ceiling (ReLU6, clip) they may also be stuck at it, or jump between both "
-            "ends. That alone is no fault."
+            f"A small change of their value moves no {_score(report)} on any of {number(report.layers[0].samples)} "
+            f"train samples: in {listed(where)}.{seldom} Behind a ReLU such units ({share(dead / units)} of all) are "
+            "off throughout; behind an activation with a ceiling (ReLU6, clip) they may also be stuck at it, or jump "
+            "between both ends. That alone is no fault."
         ),
         advice=(
             "A unit whose value is the same on all samples can be folded into the bias of the next layer, which makes "
@@ -37,6 +37,10 @@ def find(report: Report) -> Verdict | None:
         ),
         evidence=tuple(f"layers[{place}].sensitivity.units_active" for place in silent),
     )
+
+
+def _score(report: Report) -> str:
+    return "output" if report.model.task == "regression" else "score"
 
 
 def _units(layer: LayerReport) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from audit.findings.rule import NO_LIMIT, Rule, Verdict
+from audit.findings.words import label
 from audit.numbers import number, percent, share
 from audit.report import Report
 
@@ -20,6 +21,7 @@ def find(report: Report) -> Verdict | None:
         return None
     more = " Others cost less than their partners." if block.samples_share > 1 else ""
     first = block.samples[0]
+    mistakes = "large errors" if report.model.task == "regression" else "confident mistakes"
     return Verdict(
         level="note",
         title=_title(listed, block.samples_share),
@@ -27,11 +29,11 @@ def find(report: Report) -> Verdict | None:
             f"Of {number(block.pairs)} test samples, each compared with its most similar train sample, the "
             f"{number(listed)} costliest ({percent(listed / block.pairs)}) hold {share(block.samples_share)} of the "
             f"summed difference in loss, whose mean over all pairs is {number(block.gap)}.{more} A mean "
-            "loss can be ruled by a few confident mistakes."
+            f"loss can be ruled by a few {mistakes}."
         ),
         advice=(
             f"Look at them, beginning with test sample {first.index} beside train sample {first.partner}: "
-            "wrong test labels, odd samples and true mistakes ask for different remedies."
+            f"wrong test {label(report)}s, odd samples and true mistakes ask for different remedies."
         ),
         evidence=(
             "network.duality.samples_share",
@@ -57,9 +59,9 @@ RULE = Rule(
         "note: the costliest pairs that the report lists are at most a tenth of all pairs and hold more than half of a "
         "positive gap over pairs"
     ),
-    source="Counting over pairs of a test sample and its nearest train sample of the same label.",
+    source="Counting over pairs of a test sample and its nearest train sample; with classes, the nearest of its own.",
     origin=f"One half, a natural mark. {NO_LIMIT}",
-    cannot_tell="Whether these samples are mislabelled, odd or simply hard.",
+    cannot_tell="Whether these samples have wrong labels or targets, are odd or simply hard.",
     find=find,
     rests_on=("gap",),
 )

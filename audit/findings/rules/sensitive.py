@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from audit.findings.rule import NO_LIMIT, Rule, Verdict
-from audit.findings.words import within
+from audit.findings.words import scores, within
 from audit.numbers import number, share
 from audit.report import Report
 
@@ -24,7 +24,10 @@ def find(report: Report) -> Verdict | None:
     places = [place for place, bound in enumerate(block.bounds) if bound.id == BOUND and bound.tightness is not None]
     return Verdict(
         level="note",
-        title=f"The worst small change of the input, 1 % of its size, moves the scores by about {number(one_percent)}",
+        title=(
+            f"The worst small change of the input, 1 % of its size, moves the {scores(report)} by about "
+            f"{number(one_percent)}"
+        ),
         explanation=(
             f"That is in {unit}, to first order, averaged over the train samples. For a change of length 1 it is "
             f"{number(block.mls)}{within(block.mls_ci95)} on average.{_tight(report, places)} There is no scale on "

@@ -41,7 +41,7 @@ def find_flat(report: Report) -> Verdict | None:
         title="Most of the gap comes from very many flat directions of the weights",
         explanation=(
             f"{_every(found)} {MEANT} In the source study this part of the gap was smaller with weight decay and with "
-            f"a smaller initialisation, and larger with wrong labels, {_labels(report)}."
+            f"a smaller initialisation{_labels(report)}."
         ),
         advice=(
             "If you train again, try weight decay or a smaller initialisation, which shrank this part in the source "
@@ -52,8 +52,11 @@ def find_flat(report: Report) -> Verdict | None:
 
 
 def _labels(report: Report) -> str:
+    if report.model.task == "regression":  # the study is of classifiers, and there are no labels to look at
+        return ""
     looked_at = report.hygiene is not None and report.hygiene.suspected_mislabels.estimated_rate is not None
-    return "of which there is no other sign here" if looked_at else "which could not be looked for here"
+    seen = "of which there is no other sign here" if looked_at else "which could not be looked for here"
+    return f", and larger with wrong labels, {seen}"
 
 
 def _every(found: list[Shape]) -> str:

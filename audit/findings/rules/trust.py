@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from audit.findings.rule import Rule, Verdict
-from audit.findings.words import listed, some
+from audit.findings.words import listed, scores, some
 from audit.numbers import number
 from audit.report import Report
 
@@ -58,8 +58,9 @@ def _close(report: Report) -> Verdict:
         level="note",
         title=f"The converted network agrees with {parity.against} only just well enough",
         explanation=(
-            f"On {some(parity.samples, 'sample')} the scores differ by up to {number(parity.max_abs_diff)}; beyond "
-            f"{number(parity.tolerance)} the audit would have stopped. Every number is about the converted network."
+            f"On {some(parity.samples, 'sample')} the {scores(report)} {_verb(report, 'differ')} by up to "
+            f"{number(parity.max_abs_diff)}; beyond {number(parity.tolerance)} the audit would have stopped. Every "
+            "number is about the converted network."
         ),
         advice="Compare the predictions of both on samples that matter to you before you rely on small differences.",
         evidence=("model.parity.max_abs_diff", "model.parity.tolerance", "model.parity.samples"),
@@ -71,8 +72,8 @@ def _passed(report: Report, places: list[int]) -> Verdict:
     agreed = (
         ""
         if parity is None
-        else f" Its scores agree with {parity.against} to {number(parity.max_abs_diff)} on "
-        f"{some(parity.samples, 'sample')}."
+        else f" Its {scores(report)} {_verb(report, 'agree')} with {parity.against} to "
+        f"{number(parity.max_abs_diff)} on {some(parity.samples, 'sample')}."
     )
     return Verdict(
         level="good",
@@ -87,6 +88,10 @@ def _passed(report: Report, places: list[int]) -> Verdict:
             *(f"checks[{place}].status" for place in places),
         ),
     )
+
+
+def _verb(report: Report, verb: str) -> str:
+    return f"{verb}s" if report.model.outputs == 1 else verb
 
 
 RULE = Rule(

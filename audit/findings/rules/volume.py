@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from audit.findings.rule import NO_LIMIT, Level, Rule, Verdict
+from audit.findings.words import scores
 from audit.numbers import number, percent
 from audit.report import Report
 
@@ -28,7 +29,7 @@ def find(report: Report) -> Verdict | None:
     stretched, scale = factor > 1, "on how sure the model is" if centred else "on those of the targets"
     return Verdict(
         level="note",
-        title=f"Small changes of the input come out {'larger' if stretched else 'smaller'} in the scores",
+        title=f"Small changes of the input come out {'larger' if stretched else 'smaller'} in the {scores(report)}",
         explanation=(
             f"In {_typical(dimensions)} in which the answer can change, a small change of the input comes out "
             f"{number(factor)} times as large. The number depends on the units of the input and {scale}, so that "
@@ -53,6 +54,7 @@ def _collapsed(report: Report, flat: int, samples: int) -> Verdict:
     centred, dimensions = _space(report)
     everywhere = flat >= samples
     narrow = [layer.name for layer in report.layers if min(layer.in_features, layer.out_features) < dimensions]
+    lost = "classes then cannot be told apart" if centred else "targets then only change together"
     level: Level = "watch" if everywhere and not narrow else "note"
     which = "all" if everywhere else f"{percent(flat / samples)} of the"
     built = (
@@ -65,9 +67,8 @@ def _collapsed(report: Report, flat: int, samples: int) -> Verdict:
         title=f"Around {which} train samples the answer cannot move in every direction",
         explanation=(
             f"On {number(flat)} of {number(samples)} train samples a small change of the input reaches fewer than the "
-            f"{number(dimensions)} directions in which the scores could differ: the local volume is zero there.{built} "
-            f"Some {'classes then cannot be told apart' if centred else 'targets then only change together'} by small "
-            "changes, which may be just what the model has learnt."
+            f"{number(dimensions)} directions in which the {scores(report)} could differ: the local volume is zero "
+            f"there.{built} Some {lost} by small changes, which may be just what the model has learnt."
         ),
         advice=(
             "Look for units that never act and for classes that the model never answers; both can look like this."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from audit.findings.ground import balanced_train_accuracy, chance, guesses
 from audit.findings.rule import Rule, Verdict
-from audit.findings.words import explained
+from audit.findings.words import explained, scores
 from audit.numbers import number, percent, share
 from audit.report import Report
 
@@ -15,25 +15,30 @@ def find(report: Report) -> Verdict | None:
         return None
     if report.model.task == "regression":
         seen = f"It explains {explained(report.gap.train_r2)} of the variance of the targets it was trained on."
-        otherwise = "or a model that gives one answer whatever it is fed"
+        otherwise = "scale or order of features than in training, or a model that gives one answer whatever it is fed"
+        settings = "--scale, --mean, --std or --channels"
     else:
         seen = (
             f"It is right on {percent(report.gap.train_accuracy)} of the {number(report.data.train.samples)} train "
             f"samples and, as a mean over the classes, on {percent(balanced_train_accuracy(report))}, where any guess "
             f"gives {share(chance(report))}."
         )
-        otherwise = "or a model that answers one class only, as it may where one is by far the largest"
+        otherwise = (
+            "scale, order of channels or order of classes than in training, or a model that answers one class only, as "
+            "it may where one is by far the largest"
+        )
+        settings = "--scale, --mean, --std, --channels or --classes"
     return Verdict(
         level="concern",
         title="The model is probably not fed what it was trained on",
         explanation=(
             f"{seen}{_constant(report)} A model that was trained on these samples does better than that, so this "
-            f"suggests another scale, order of channels or order of classes than in training, {otherwise}. Until that "
-            "is settled no other number here is about your model as you use it."
+            f"suggests another {otherwise}. Until that is settled no other number here is about your model as you use "
+            "it."
         ),
         advice=(
-            "Set --scale, --mean, --std, --channels or --classes as in training, and check that the folder is the "
-            "data that this model was trained on; then run the audit again."
+            f"Set {settings} as in training, and check that the folder is the data that this model was trained on; "
+            "then run the audit again."
         ),
         evidence=("gap.train_error", "gap.train_accuracy", "gap.train_r2", "data.classes", "data.train.samples"),
     )
@@ -43,7 +48,8 @@ def _constant(report: Report) -> str:
     """Said where the model does not react to its input at all, or has but one answer."""
     sensitivity, mistakes = report.network.sensitivity, report.gap.confusion
     if sensitivity is not None and sensitivity.mls == 0:
-        return " It gives the same scores to every input: no small change of a train sample moves them."
+        moved = "it" if report.model.outputs == 1 else "them"
+        return f" It gives the same {scores(report)} to every input: no small change of a train sample moves {moved}."
     if mistakes is None or not mistakes.counts:
         return ""
     given = [place for place, column in enumerate(zip(*mistakes.counts, strict=False)) if any(column)]
