@@ -122,8 +122,9 @@ def gap_sentences(report: dict[str, Any]) -> list[str]:
             f"{number(gap['test_rmse'])} on {used(data['test'])} test samples; the model explains "
             f"{explained(gap['train_r2'])} of the variance on train and {explained(gap['test_r2'])} on test."
         )
+    what = "" if gap["test_rmse"] is None else ", half the squared error,"
     sentences.append(
-        f"The mean loss is {number(gap['train_loss'])} on train and {number(gap['test_loss'])} on test: a gap of "
+        f"The mean loss{what} is {number(gap['train_loss'])} on train and {number(gap['test_loss'])} on test: a gap of "
         f"{number(gap['loss_gap'])}{_within(gap['loss_gap_ci95'])}; {judged(gap['loss_gap_ci95'])}."
     )
     return sentences
