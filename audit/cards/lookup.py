@@ -15,6 +15,24 @@ from audit.errors import UsageError
 
 # What a key says about the same number: its interval, its spread, its largest or total over layers.
 FORMS = ("_ci95", "_std", "_skipped", "_max", "_sum", "_sigma", "_per_sample", "_centred")
+# What the pages call a number, in small letters, where neither its key nor its title says so.
+ALSO = {
+    "gap": ("gap.error_gap", "gap.loss_gap", "duality.gap"),
+    "steepness": ("duality.sigma_g",),
+    "σ_g": ("duality.sigma_g",),
+    "reach": ("duality.sigma_w",),
+    "σ_w": ("duality.sigma_w",),
+    "t_g": ("duality.total_g",),
+    "t_w": ("duality.total_g",),
+    "t_h": ("duality.total_g", "flatness.trace"),
+    "sharp": ("duality.sharp",),
+    "flat": ("duality.sharp",),
+    "fisher determinant": ("fisher.gamma",),
+    "γ̂": ("fisher.gamma",),
+    "γ": ("fisher.gamma_full",),
+    "s": ("sensitivity.sharpness",),
+    "s(θ)": ("sensitivity.sharpness",),
+}
 OF_THE_DATA = ("gap", "hygiene")  # blocks that are neither a layer's nor the network's
 
 
@@ -32,6 +50,11 @@ def find_cards(name: str) -> list[Card]:
 
     >>> [card.id for card in find_cards("layers.fc1.flatness.kappa")]
     ['flatness.kappa']
+
+    So may a number that the pages call otherwise, in letters of any size:
+
+    >>> [card.id for name in ("steepness", "MLS", "T_w") for card in find_cards(name)]
+    ['duality.sigma_g', 'sensitivity.mls', 'duality.total_g']
     """
     key = _key(re.sub(r"\[\d*\]|\.\d+(?=\.|$)", "", name.strip()))
     found = _cards_of(key) or _cards_of(_key(_without_members(name.strip())))
@@ -53,6 +76,8 @@ def _key(path: str) -> str:
 
 
 def _cards_of(key: str) -> list[Card]:
+    if key.lower() in ALSO:
+        return [card for id in ALSO[key.lower()] for card in ALL_CARDS if card.id == id]
     found = _named(key, ALL_CARDS)
     if found:
         return found
@@ -63,7 +88,8 @@ def _cards_of(key: str) -> list[Card]:
 
 
 def _named(key: str, cards: tuple[Card, ...]) -> list[Card]:
-    return [card for card in cards if key in (card.id, card.title) or card.id.endswith(f".{key}")]
+    key = key.lower()
+    return [card for card in cards if key in (card.id, card.title.lower()) or card.id.endswith(f".{key}")]
 
 
 def _wider(id: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from audit.cards import ALL_CARDS
-from audit.cards.lookup import dataclasses_in, field_cards, find_cards
+from audit.cards.lookup import ALSO, dataclasses_in, field_cards, find_cards
 from audit.cli import app
 from audit.errors import UsageError
 from audit.report import LayerReport, NetworkReport, Report
@@ -146,3 +146,8 @@ def test_explaining_wakes_nothing_heavy():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stderr.strip() == "[]"
+
+
+def test_every_other_name_of_a_number_leads_to_a_card() -> None:
+    known = {card.id for card in ALL_CARDS}
+    assert all(known.issuperset(ids) and name == name.lower() for name, ids in ALSO.items())
