@@ -7,7 +7,7 @@ over tokens (among them the patches of a convolution), have their gradients form
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from audit.gradients.columns import GATHERED, dense_columns, formed_columns
 from audit.gradients.parameters import SampleGradients, closed_parameters, other_parameters
 from audit.layers import DenseLayer
 from audit.measure import Audit
 from audit.record import Record
 
-DOUBTFUL = 1e-6  # a pivot of the cosines below this may owe its size to rounding
-GATHERED = 1 << 20  # numbers gathered at once: 8 MB, which a processor's cache holds
+DOUBTFUL = 1e-6  # a pivot of the cosines below this may owe its size, or its digits from the ninth on, to rounding
 
 
 def dense_grams(x: Tensor, delta: Tensor, weight: bool, bias: bool, subsets: Tensor) -> Tensor:
@@ -71,6 +71,7 @@ class LogDeterminants:
     norms: Tensor  # [T]  Σ_i ln ‖g_i‖²
     angles: Tensor  # [T]  ln det of the cosines; −inf where singular
     zero_gradients: Tensor  # [T]  samples whose gradient is exactly zero
+    doubtful: Tensor  # [T]  whether the Gram matrix has lost too many digits
 
     @property
     def regular(self) -> Tensor:
@@ -97,7 +98,7 @@ def log_determinants(K: Tensor) -> LogDeterminants:
     singular = (factors.amin(1) <= tolerance) | (zero > 0)
     angles = torch.where(singular, -torch.inf, factors.clamp(min=1e-300).log().sum(1))
     norms = torch.where(zero > 0, -torch.inf, squares.clamp(min=1e-300).log().sum(1))
-    return LogDeterminants(norms, angles, zero)
+    return LogDeterminants(norms, angles, zero, doubtful & (zero == 0))
 
 
 def largest_eigenvalues(K: Tensor) -> Tensor:
@@ -148,6 +149,32 @@ class GradientSource:
         one_subset = torch.arange(self.subsets.shape[1])[None]
         each = [self._of(self._again(subset), one_subset) for subset in self.subsets]
         return {name: torch.cat([grams[name] for grams in each]) for name in self.sizes}
+
+    def repeats(self, t: int) -> bool:
+        """Whether some sample of subset t, its label included, is there twice."""
+        x, y = (values[self.subsets[t]].cpu().numpy() for values in (self.audit.train.x, self.audit.train.y))
+        return len({(x_i.tobytes(), y_i.tobytes()) for x_i, y_i in zip(x, y, strict=True)}) < len(x)
+
+    def columns(self, t: int) -> dict[str, Iterator[Tensor]]:
+        """The gradients of subset t themselves, by layer, in blocks [columns, N′]."""
+        parts = self._rows_of(t) if self._keeps else self._again(self.subsets[t])
+        found = {}
+        for name in self.sizes:
+            if name in self._summed or name == REST:
+                found[name] = formed_columns(torch.cat([part.formed[name] for part in parts]))
+            else:
+                x, delta = (torch.cat([part.dense[name][which] for part in parts]) for which in (0, 1))
+                found[name] = dense_columns(x, delta, *self._owned[name])
+        return found
+
+    def _rows_of(self, t: int) -> list[_Gradients]:
+        """What is kept of subset t."""
+        place, first, found = torch.from_numpy(np.searchsorted(self._pool, self.subsets[t])), 0, []
+        for part in self._kept:
+            rows = place[(place >= first) & (place < first + len(part))] - first
+            found.append(part.of(rows))
+            first += len(part)
+        return found
 
     def _again(self, subset: NDArray[np.int64]) -> list[_Gradients]:
         train = self.audit.train
@@ -200,3 +227,11 @@ class GradientSource:
 class _Gradients:
     dense: dict[str, tuple[Tensor, Tensor]]  # x [n, T, in] and δ [n, T, out]
     formed: dict[str, Tensor]  # [n, P] of layers over many tokens, and of everything outside the dense layers
+
+    def __len__(self) -> int:
+        return len(next(iter([*self.formed.values(), *(x for x, _ in self.dense.values())])))
+
+    def of(self, rows: Tensor) -> _Gradients:
+        """Those of some samples."""
+        dense = {name: (x[rows.to(x.device)], delta[rows.to(x.device)]) for name, (x, delta) in self.dense.items()}
+        return _Gradients(dense, {name: G[rows.to(G.device)] for name, G in self.formed.items()})

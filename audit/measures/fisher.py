@@ -6,6 +6,7 @@ g_i = gradient of sample i's loss with respect to all P parameters; ξ = Gram ma
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 
@@ -19,6 +20,7 @@ from audit.card import Card
 from audit.cards.fisher import CARDS
 from audit.fields import Interval
 from audit.gradients.bound import Theorem, pac_bayes
+from audit.gradients.determinant import settle
 from audit.gradients.gram import GradientSource, LogDeterminants, largest_eigenvalues, log_determinants
 from audit.loss import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 from audit.measure import Audit, Fold, Measurement
@@ -116,10 +118,12 @@ class _FisherFold:
     def finish(self) -> Measurement:
         """All determinants at once."""
         grams = self.source.grams()
-        whole = torch.stack(list(grams.values())).sum(0)
-        names = [layer.name for layer in self.audit.layers]
-        layers = {name: self._layer(name, log_determinants(grams[name])) for name in names}
-        return Measurement(layers, self._network(whole, log_determinants(whole)))
+        K = functools.reduce(torch.add, grams.values())
+        layers = {layer.name: log_determinants(grams[layer.name]) for layer in self.audit.layers}
+        whole = log_determinants(K)
+        if self.audit.network_is_double:  # gradients in single precision know no more than their Gram matrix
+            settle(layers, whole, self.source)
+        return Measurement({name: self._layer(name, dets) for name, dets in layers.items()}, self._network(K, whole))
 
     def _cotangent(self, record: Record) -> Tensor:
         if self.audit.settings.normalized_logits:
