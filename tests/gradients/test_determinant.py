@@ -9,12 +9,14 @@ from itertools import chain
 import numpy as np
 import pytest
 import torch
+import zoo
 from conftest import AuditMaker
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from references import extended
 from references import fisher as reference
 from torch import Tensor, nn
+from zoo import ZOO
 
 from audit.gradients.columns import dense_columns, formed_columns
 from audit.gradients.determinant import log_angles, triangle
@@ -52,10 +54,12 @@ def nearly_flat(distance: float) -> Tensor:
     return plane + distance * torch.randn(SIZE, 9, dtype=torch.float64)
 
 
-def made(make_audit: AuditMaker, network: nn.Module, x: Tensor, y: Tensor, **chosen: object) -> Audit:
+def made(
+    make_audit: AuditMaker, network: nn.Module, x: Tensor, y: Tensor, task: str = "classification", **chosen: object
+) -> Audit:
     chosen = {"subsets": 2, "subset_size": SIZE - 2, "bootstrap": 20, **chosen}
     arrays = x.numpy(), y.numpy()
-    return make_audit(network.double(), *arrays, *arrays, "classification", **chosen)
+    return make_audit(network.double(), *arrays, *arrays, task, **chosen)
 
 
 def measured(audit: Audit) -> Measurement:
@@ -101,6 +105,21 @@ def test_gamma_has_its_digits_however_alike_the_samples_are(
     assert result.network.gamma == pytest.approx(whole, rel=DIGITS)
     for layer, gamma in zip(audit.layers, each, strict=True):
         assert result.layers[layer.name].gamma == pytest.approx(gamma, rel=DIGITS)
+
+
+@pytest.mark.parametrize("name", [name for name, case in ZOO.items() if case.task != "regression"])
+def test_every_kind_of_network_gives_the_gradients_themselves(make_audit: AuditMaker, name: str) -> None:
+    """Layers over vectors, over tokens, and parameters outside the dense layers; against formed gradients."""
+    network, x, y = zoo.build(name, n=8)
+    x[1::2], y[1::2] = x[::2] + 1e-6 * torch.randn_like(x[::2]), y[::2]
+    task = ZOO[name].task
+    audit = made(make_audit, network, x, y, task, subsets=20, subset_size=4)
+    G = reference.gradients(audit.network, x, y, task)
+    logs = [reference.log_determinant(G[subset]) for subset in draw_subsets(8, 4, 20, 0)]
+    regular = [value for value in logs if np.isfinite(value)]
+    result = measured(audit)
+    assert result.network.singular_subsets == 20 - len(regular)
+    assert result.network.gamma == pytest.approx(np.mean(regular), rel=DIGITS)
 
 
 @pytest.mark.parametrize("distance", [1e-3, 1e-7])
