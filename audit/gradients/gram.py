@@ -208,6 +208,13 @@ class GradientSource:
         return SampleGradients(audit.network, self._rest, audit.train.x[:2], audit.capture.fixed_batch)
 
     def _of(self, kept: list[_Gradients], subsets: Tensor) -> Grams:
+        count, size = sum(map(len, kept)), subsets.shape[1]
+        if 2 * count**2 > subsets.numel() * size:
+            return self._among(kept, subsets)
+        everyone = self._among(kept, torch.arange(count)[None])  # few samples, of which the subsets share many
+        return {name: K[0][subsets[:, :, None], subsets[:, None, :]] for name, K in everyone.items()}
+
+    def _among(self, kept: list[_Gradients], subsets: Tensor) -> Grams:
         grams = {}
         for name in self.sizes:
             if name in self._summed or name == REST:

@@ -106,6 +106,18 @@ def test_running_each_subset_again_gives_the_same_numbers(make_audit: AuditMaker
     assert blocks(again).spectral_radius == pytest.approx(blocks(kept).spectral_radius, rel=1e-12)
 
 
+@pytest.mark.parametrize("name", ["relu", "lenet", "tokens"])
+def test_many_subsets_of_few_samples_share_one_gram_matrix(make_audit: AuditMaker, name: str) -> None:
+    network, x, y = build(name, n=9)
+    audit = audit_of(make_audit, network, x, y, "classification", subsets=60)
+    G = reference.gradients(audit.network, x, y, "classification")
+    expected = finite(reference.log_determinant(G[subset]) for subset in draw_subsets(9, 4, 60, 0))
+    found = blocks(measured(audit))
+    assert found.singular_subsets == 60 - len(expected)
+    assert found.gamma == pytest.approx(np.mean(expected), rel=NAIVE)
+    assert found.gamma_std == pytest.approx(np.std(expected), rel=1e-6)
+
+
 def test_confident_samples_keep_their_digits(make_audit: AuditMaker) -> None:
     network, x, _ = build("relu", n=9)
     network[4].weight.mul_(100.0)
