@@ -24,7 +24,8 @@ from audit.hygiene.balance import class_balance
 from audit.hygiene.ground import FEATURES, Ground
 from audit.hygiene.mislabels import DOMINANCE, Tried, Votes, judge, leave_one_out, wrong_rate
 from audit.hygiene.near import FEWEST, NearTwins, find_near_twins
-from audit.hygiene.neighbours import NEIGHBOURS, look_around
+from audit.hygiene.neighbours import look_around
+from audit.hygiene.propose import NEIGHBOURS
 from audit.hygiene.rows import PAIRS
 from audit.resample import wilson
 

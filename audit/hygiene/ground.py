@@ -11,8 +11,9 @@ from torch import Tensor
 
 from audit.data.base import Split
 from audit.hygiene.mislabels import Tried, best, try_spaces
-from audit.hygiene.neighbours import Electorate, Space, gather_votes
+from audit.hygiene.neighbours import Electorate, gather_votes
 from audit.hygiene.rows import Twins, coincidental
+from audit.hygiene.space import Space
 from audit.layers import dense_only
 from audit.loss import SquaredError
 from audit.measure import Audit

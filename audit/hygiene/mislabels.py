@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from audit.hygiene.neighbours import Electorate, Neighbourhood, Space, look_around
+from audit.hygiene.neighbours import Electorate, Neighbourhood, look_around
+from audit.hygiene.space import Space
 from audit.resample import interval
 
 Array = NDArray[np.float64]

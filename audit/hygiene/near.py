@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from audit.hygiene.mislabels import Tried
-from audit.hygiene.neighbours import Electorate, Space, look_around
+from audit.hygiene.neighbours import Electorate, look_around
+from audit.hygiene.space import Space
 
 EXPECTED = 0.05  # near twins that chance alone may show in the whole test split
 CLOSEST = 1 / 3  # however many dimensions there are, a near twin is at least three times closer than the k-th neighbour

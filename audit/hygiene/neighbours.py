@@ -1,4 +1,4 @@
-"""The nearest train samples of a sample, and what they say about its label: exact, in blocks, one matrix product each.
+"""The nearest train samples of a sample, and what they say about its label: exact, in blocks.
 
 The neighbours of a sample are its 10 nearest train samples and all others that are no farther than the tenth, so that
 equal distances are never broken by chance or order. Equal inputs are searched once, with their number as weight.
@@ -10,48 +10,18 @@ decided in double precision. Where the margin holds too many, all distances are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from audit.hygiene.propose import NEIGHBOURS, Points, Proposer, reach
+from audit.hygiene.space import Space, cached_blocks
 from audit.partners import ROUNDING, ROUNDING_SINGLE, row_blocks
 
-NEIGHBOURS = 10  # k
 CROWDED = 4  # times the neighbours asked for: more candidates than that, and single precision is of no use
 LARGEST = 1e37  # squared norm that single precision can add to another
+SMALLEST = 1e-28  # largest squared norm whose rounding error single precision can still tell from zero
 PRECISE = 1e8  # times its rounding error: a squared distance as large as this keeps eight digits
-CACHED = 1 << 16  # numbers in a block of differences: 512 KB, which a processor's cache holds
-KEPT = 1 << 24  # numbers (64 MB) up to which the train samples are kept ready in single precision
-
-
-@dataclass(frozen=True)
-class Space:
-    """Samples as points, in the numbers they came in; shifted and scaled, by feature, when they are compared."""
-
-    name: str  # "input", "standardised input" or "features"
-    train: Tensor  # [n, D]
-    test: Tensor  # [m, D]
-    shift: Tensor  # [D] float64: distances do not change by it, their rounding does
-    scale: Tensor  # [D] float64
-
-    @classmethod
-    def of(cls, name: str, train: Tensor, test: Tensor, standardise: bool = False) -> Space:
-        """A space centred on train; a feature that never varies in train keeps its own unit."""
-        train, test = train.flatten(1), test.flatten(1)
-        mean = train.mean(0, dtype=torch.float64)
-        scale = torch.ones_like(mean)
-        if standardise:
-            parts = row_blocks(train.shape[1], len(train))
-            deviation = torch.cat([train[:, part].double().std(0, correction=0) for part in parts])
-            constant = deviation <= ROUNDING * mean.abs()
-            scale = torch.where(constant, scale, 1 / deviation.where(~constant, scale))
-        return cls(name, train, test, mean, scale)
-
-    @cached_property
-    def varying(self) -> Tensor:
-        """Features that differ between train samples: no other one can tell which of them is near."""
-        return torch.nonzero((self.train != self.train[:1]).any(0))[:, 0]
 
 
 @dataclass(frozen=True)
@@ -90,10 +60,10 @@ def look_around(
 
     The votes still hold the point's own ballot then: whoever asks takes it out. Without `near`, the votes alone.
     """
-    search = _Search(space, voters, near)
+    search = _Search(space, voters, len(rows))
     found = _unfilled(len(rows), voters, int(own is not None), near)
     for part in row_blocks(len(rows), max(len(voters.rows), x.shape[1])):
-        pieces = search.look(x[rows[part]], None if own is None else own[part])
+        pieces = search.look(x[rows[part]], None if own is None else own[part], near)
         for whole, piece in zip((found.votes, found.voters, found.nearest, found.distance), pieces, strict=True):
             whole[part] = piece
     return found
@@ -123,29 +93,19 @@ class _Candidates:
 
 
 class _Search:
-    """The voters as points, made ready once."""
+    """The voters as points."""
 
-    def __init__(self, space: Space, voters: Electorate, near: bool) -> None:
-        self.space, self.voters, self.near = space, voters, near
-        u, V = len(voters.rows), len(space.varying)
-        self._parts = list(row_blocks(V, u))  # of the features that vary
-        self._norms = torch.zeros(u, dtype=torch.float64, device=voters.rows.device)
-        self._single = self._norms.new_empty(u, V, dtype=torch.float32) if u * V <= KEPT else None
-        for part in self._parts:
-            scaled = self._base(part)
-            self._norms += scaled.square().sum(1)
-            if self._single is not None:
-                self._single[:, part] = scaled
+    def __init__(self, space: Space, voters: Electorate, points: int) -> None:
+        """For so many points."""
+        self.space, self.voters = space, voters
+        self._ready = space.ready(voters.rows)
+        self._norms = self._ready.norms
+        self._proposer = Proposer(self._ready, voters.weight, points, self._products)
 
-    def _base(self, part: slice) -> Tensor:
-        """Some features of the voters, shifted and scaled."""
-        features, train, rows = self.space.varying[part], self.space.train, self.voters.rows
-        x = train[:, features] if len(rows) == len(train) else train[rows[:, None], features]  # no more than is wanted
-        return _scaled(self.space, x, features)
-
-    def look(self, points: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def look(self, points: Tensor, own: Tensor | None, near: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The parts of a `Neighbourhood`, for one block of points."""
-        found = self._in_single(points, own) or self._in_double(points, own)
+        a, norm = self._placed(points, own)
+        found = self._in_single(points, a, own, norm, near) or self._in_double(points, own, norm, near)
         found, itself = found.in_order(), int(own is not None)
         row, column, squared = found.row, found.column, found.squared
         weight = self.voters.weight[column]
@@ -158,7 +118,7 @@ class _Search:
         last = (first + many - 1).scatter_reduce(0, row[enough], enough, "amin")
         counted = squared <= (squared[last] + found.slack)[row]
         votes, count = self._poll(row[counted], column[counted], weight[counted], len(points))
-        k = min(NEIGHBOURS, len(self.voters.rows) - itself) if self.near else 0
+        k = min(NEIGHBOURS, len(self.voters.rows) - itself) if near else 0
         place = first[:, None] + torch.arange(itself, itself + k, device=row.device)
         return votes, count, self.voters.rows[column[place]], squared[place].sqrt()
 
@@ -170,72 +130,65 @@ class _Search:
             votes.index_add_(0, row[part], ballots[column[part]])
         return votes, ballots.new_zeros(q).index_add_(0, row, weight)
 
-    def _in_single(self, points: Tensor, own: Tensor | None) -> _Candidates | None:
+    def _placed(self, points: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The points in single precision [q, V], and ‖a‖² + max ‖b‖² [q]."""
+        if own is not None and self._ready.single is not None:
+            return self._ready.single[own], self._norms[own] + self._norms.max()
+        norm = self._norms.new_empty(len(points))
+        a = norm.new_empty(len(points), len(self.space.varying), dtype=torch.float32)
+        self.space.place(points, a, norm)
+        return a, norm + self._norms.max()
+
+    def _in_single(self, points: Tensor, a: Tensor, own: Tensor | None, norm: Tensor, near: bool) -> _Candidates | None:
         """Candidates by single precision, their distances by double; None where it cannot tell the candidates."""
-        norm = self._largest_norm(points)
-        if not bool(norm.max() < LARGEST):
+        if not bool((norm.max() < LARGEST) & (self._norms.max() > SMALLEST)):
             return None
         D = points.shape[1]
         margin = ((D + 8) * ROUNDING_SINGLE * norm).float()  # twice the rounding error of an entry
-        squared = self._squared(points, own, torch.float32)
-        radius, bound = self._reach(squared, own)
-        row, column = torch.nonzero(squared <= (bound + margin)[:, None], as_tuple=True)
+        found, radius = self._proposer.propose(Points(a, own, margin), near)
+        row, column = found.row, found.column
         if len(row) > CROWDED * (NEIGHBOURS + 1) * len(points):
             return None
-        asked = squared[row, column]
-        asked = (asked > -torch.inf) if self.near else (asked >= (radius - margin)[row])
-        if not self.near:
+        asked = (found.squared > -torch.inf) if near else (found.squared >= (radius - margin)[row])
+        if not near:
             asked &= torch.bincount(row[asked], minlength=len(points))[row] > 1  # alone, it is the tenth itself
         exact = norm.new_full((len(row),), -torch.inf)
         exact[asked] = self._differences(points, row[asked], column[asked])
         return _Candidates(row, column, exact, 4 * (D + 4) * ROUNDING * norm)
 
-    def _in_double(self, points: Tensor, own: Tensor | None) -> _Candidates:
+    def _in_double(self, points: Tensor, own: Tensor | None, norm: Tensor, near: bool) -> _Candidates:
         """Candidates and distances by double precision; anew from differences where the product lost digits."""
-        norm = self._largest_norm(points)
         slack = 4 * (points.shape[1] + 4) * ROUNDING * norm
-        squared = self._squared(points, own, torch.float64)
-        bound = self._reach(squared, own)[1] + slack
-        row, column = torch.nonzero(squared <= bound[:, None], as_tuple=True)
+        squared = self._products(self.space.scaled(points).index_select(1, self.space.varying))
+        if own is not None:
+            squared.scatter_(1, own[:, None], -torch.inf)
+        radius, bound = reach(squared, self.voters.weight.expand_as(squared), own)
+        row, column = torch.nonzero(squared <= ((bound if near else radius) + slack)[:, None], as_tuple=True)
         found = squared[row, column] + (norm - self._norms.max())[row]
-        lost = (found < PRECISE * slack[row]) & (found > -torch.inf) & self.near
+        lost = (found < PRECISE * slack[row]) & (found > -torch.inf) & near
         found[lost] = self._differences(points, row[lost], column[lost])
         return _Candidates(row, column, found, slack)
 
-    def _reach(self, squared: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The distance within which there are enough voters, and the one up to which candidates are wanted [q]."""
-        itself = int(own is not None)
-        k = min(NEIGHBOURS + itself, len(self.voters.rows))
-        values, index = squared.topk(k, dim=1, largest=False)
-        reached = self.voters.weight[index].cumsum(1) - itself >= NEIGHBOURS
-        last = torch.where(reached.any(1), reached.int().argmax(1), k - 1)
-        radius = values.gather(1, last[:, None])[:, 0]
-        return radius, values[:, -1] if self.near else radius
+    def _products(self, a: Tensor) -> Tensor:
+        """‖b‖² − 2 a·b [q, u] of points a [q, V], in their precision."""
+        norms, single = self._norms.to(a.dtype), self._ready.single
+        if single is not None and a.dtype == single.dtype:
+            return torch.addmm(norms, a, single.T, alpha=-2)
+        squared = norms.repeat(len(a), 1)
+        for part in row_blocks(a.shape[1], len(norms)):  # of the features
+            squared.addmm_(a[:, part], self._some_features(part).to(a.dtype).T, alpha=-2)
+        return squared
 
-    def _largest_norm(self, points: Tensor) -> Tensor:
-        """‖a‖² + max ‖b‖² [q]."""
-        return _scaled(self.space, points, slice(None)).square().sum(1) + self._norms.max()
-
-    def _squared(self, points: Tensor, own: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """‖b‖² − 2 a·b [q, u] as a matrix product; −∞ for the point itself: the first, however close others are."""
-        squared = self._norms.to(dtype).repeat(len(points), 1)
-        for part in self._parts:
-            features = self.space.varying[part]
-            kept = self._single if dtype == torch.float32 else None
-            base = self._base(part).to(dtype) if kept is None else kept[:, part]
-            squared.addmm_(_scaled(self.space, points[:, features], features).to(dtype), base.T, alpha=-2)
-        return squared if own is None else squared.scatter_(1, own[:, None], -torch.inf)
+    def _some_features(self, part: slice) -> Tensor:
+        """Some features of the voters, shifted and scaled [u, some]."""
+        features, train, rows = self.space.varying[part], self.space.train, self.voters.rows
+        x = train[:, features] if len(rows) == len(train) else train[rows[:, None], features]  # no more than is wanted
+        return (x.double() - self.space.shift[features]).mul_(self.space.scale[features])
 
     def _differences(self, points: Tensor, row: Tensor, column: Tensor) -> Tensor:
         """‖a − b‖² of pairs [p], from differences."""
         found = self._norms.new_empty(len(row))
-        for start in range(0, len(row), step := max(1, CACHED // points.shape[1])):
-            part = slice(start, start + step)
-            difference = points[row[part]].double() - self.space.train[self.voters.rows[column[part]]].double()
-            found[part] = difference.mul_(self.space.scale).square_().sum(1)
+        for part in cached_blocks(len(row), points.shape[1]):
+            a, b = points.index_select(0, row[part]), self.space.train.index_select(0, self.voters.rows[column[part]])
+            found[part] = a.double().sub_(b.double()).mul_(self.space.scale).square_().sum(1)
         return found
-
-
-def _scaled(space: Space, x: Tensor, columns: slice | Tensor) -> Tensor:
-    """Features x [q, some] shifted and scaled."""
-    return (x.double() - space.shift[columns]).mul_(space.scale[columns])
