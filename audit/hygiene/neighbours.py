@@ -145,10 +145,11 @@ class _Search:
             return None
         D = points.shape[1]
         margin = ((D + 8) * ROUNDING_SINGLE * norm).float()  # twice the rounding error of an entry
-        found, radius = self._proposer.propose(Points(a, own, margin), near)
-        row, column = found.row, found.column
-        if len(row) > CROWDED * (NEIGHBOURS + 1) * len(points):
+        proposed = self._proposer.propose(Points(a, own, margin), near)
+        if proposed is None or len(proposed[0].row) > CROWDED * (NEIGHBOURS + 1) * len(points):
             return None
+        found, radius = proposed
+        row, column = found.row, found.column
         asked = (found.squared > -torch.inf) if near else (found.squared >= (radius - margin)[row])
         if not near:
             asked &= torch.bincount(row[asked], minlength=len(points))[row] > 1  # alone, it is the tenth itself

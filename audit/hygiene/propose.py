@@ -5,21 +5,21 @@ A margin covers its rounding error, so that no neighbour is missed; who is one i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from audit.hygiene.screen import Screen, positions, sampled_products, smallest
+from audit.hygiene.screen import Screen, how_many, positions, sampled_products, smallest
 from audit.hygiene.space import Ready
-from audit.partners import row_blocks
 
 NEIGHBOURS = 10  # k
 FIRST = 18  # voters that are measured to learn how far the neighbours can be: more than there are neighbours
-DENSE = 5  # products of pairs in a matrix product take the time of one product of a single pair
-SMALLER = 4  # times smaller than elsewhere are the blocks: what is done to one of them is done in a processor's cache
+DENSE = 8  # products of pairs within a matrix product take the time of one product of a pair by itself
+MANY = 1 << 20  # pairs (30 MB) that a block may propose
+
+Table = tuple[Tensor, Tensor]  # ‖b‖² − 2 a·b and the voters of each point [q, m]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Pairs:
         """Some of the pairs."""
         return Pairs(self.row[places], self.column[places], self.squared[places])
 
-    def table(self, q: int) -> tuple[Tensor, Tensor]:
+    def table(self, q: int) -> Table:
         """The squared distances and the voters of each point, filled up with ∞ and 0  [q, most of a point]."""
         many = torch.bincount(self.row, minlength=q)
         place = torch.arange(len(self.row), device=self.row.device) - (many.cumsum(0) - many)[self.row]
@@ -64,34 +64,30 @@ class Proposer:
         self._ready, self._weight, self._points, self._product = ready, weight, points, product
         self._norms = ready.norms.float()
 
-    def propose(self, points: Points, near: bool) -> tuple[Pairs, Tensor]:
+    def propose(self, points: Points, near: bool) -> tuple[Pairs, Tensor] | None:
         """All voters that are no farther than the k-th neighbour, or, unless `near`, no farther than enough voters are.
 
-        Also the squared distance within which there are enough voters, less ‖a‖² [q].
+        Also the squared distance within which there are enough voters, less ‖a‖² [q]. None where it cannot tell.
         """
-        numbers = len(self._weight) * (1 if self._ready.single is None else SMALLER)
-        parts = list(row_blocks(len(points.a), numbers))
-        found, radius = zip(*(self._propose(points.part(part), near) for part in parts), strict=True)
-        return _joined(found, [part.start for part in parts]), torch.cat(radius)
-
-    def _propose(self, points: Points, near: bool) -> tuple[Pairs, Tensor]:
         screen = self._ready.screen(self._points)
-        search = self._by_all if screen is None else partial(self._by_screen, screen=screen)
-        squared, column = search(points, near)
+        table = self._by_all(points, near) if screen is None else self._by_screen(points, near, screen)
+        if table is None:
+            return None
+        squared, column = table
         radius, bound = reach(squared, self._weight[column], points.own)
         row, place = positions(squared <= ((bound if near else radius) + points.margin)[:, None])
         found = Pairs(row, column[row, place], squared[row, place])
         return found.at((found.row * len(self._weight) + found.column).argsort()), radius
 
-    def _by_all(self, points: Points, near: bool) -> tuple[Tensor, Tensor]:
-        """A table of at least the voters that are wanted, by the products of all pairs."""
+    def _by_all(self, points: Points, near: bool) -> Table | None:
+        """At least the voters that are wanted, by the products of all pairs."""
         squared = self._products(points)
         first = smallest(squared, FIRST)
         nearest = squared.gather(1, first)
         others = _within(squared.scatter_(1, first, torch.inf), self._most(nearest, first, points, near))
-        return _beside((nearest, first), others.table(len(first)))
+        return None if others is None else _beside((nearest, first), others.table(len(first)))
 
-    def _by_screen(self, points: Points, near: bool, screen: Screen) -> tuple[Tensor, Tensor]:
+    def _by_screen(self, points: Points, near: bool, screen: Screen) -> Table | None:
         """The same by the products of those pairs alone that may be near by their bounds."""
         seen = screen.see(points.a, points.own)
         bounds = screen.bounds(seen)
@@ -105,15 +101,18 @@ class Proposer:
         norm = points.a.square().sum(1).double()
         limit = screen.limit(seen, norm, most + norm + 2 * points.margin, points.a.shape[1])
         passed = bounds.scatter_(1, places, torch.inf) <= limit[:, None]
+        if how_many(passed) * DENSE > passed.numel():
+            screen.note(passed.numel(), passed.numel())
+            return self._by_all(points, near)
         others = self._measured(points, passed, screen, most, first)
-        return _beside((nearest, first), others.table(len(first)))
+        return None if others is None else _beside((nearest, first), others.table(len(first)))
 
     def _most(self, squared: Tensor, column: Tensor, points: Points, near: bool) -> Tensor:
         """No less than what the farthest wanted voter can have [q], from any voters of each point [q, m]."""
         radius, bound = reach(squared, self._weight[column], points.own)
         return (bound if near else radius) + points.margin
 
-    def _measured(self, points: Points, passed: Tensor, screen: Screen, most: Tensor, known: Tensor) -> Pairs:
+    def _measured(self, points: Points, passed: Tensor, screen: Screen, most: Tensor, known: Tensor) -> Pairs | None:
         """The pairs within `most` [q] that passed the screen [q, u, in its order] and are not `known` [q, m]."""
         row, place = positions(passed)
         crowded = self._crowded(row, len(passed), screen)
@@ -126,8 +125,11 @@ class Proposer:
         if not len(crowded):
             return few
         many = _within(self._products(points.part(crowded)).scatter_(1, known[crowded], torch.inf), most[crowded])
-        both = _joined([few, Pairs(crowded[many.row], many.column, many.squared)], [0, 0])
-        return both.at(both.row.argsort(stable=True))
+        if many is None:
+            return None
+        row = torch.cat([few.row, crowded[many.row]])
+        both = Pairs(row, torch.cat([few.column, many.column]), torch.cat([few.squared, many.squared]))
+        return both.at(row.argsort(stable=True))
 
     def _products(self, points: Points) -> Tensor:
         """‖b‖² − 2 a·b [q, u]; −∞ for the point itself."""
@@ -159,20 +161,15 @@ def reach(squared: Tensor, weight: Tensor, own: Tensor | None) -> tuple[Tensor, 
     return values.gather(1, last[:, None])[:, 0], values[:, -1]
 
 
-def _within(squared: Tensor, most: Tensor) -> Pairs:
-    """The pairs up to `most` [q] among all [q, u]."""
-    row, column = positions(squared <= most[:, None])
+def _within(squared: Tensor, most: Tensor) -> Pairs | None:
+    """The pairs up to `most` [q] among all [q, u]; None where they are too many to be candidates."""
+    close = squared <= most[:, None]
+    if how_many(close) > MANY:
+        return None
+    row, column = positions(close)
     return Pairs(row, column, squared[row, column])
 
 
-def _beside(*tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def _beside(*tables: Table) -> Table:
     squared, column = (torch.cat(parts, 1) for parts in zip(*tables, strict=True))
     return squared, column
-
-
-def _joined(parts: Sequence[Pairs], starts: Sequence[int]) -> Pairs:
-    """Pairs one after the other; the points of each part are counted on from a start."""
-    rows = [part.row + start for part, start in zip(parts, starts, strict=True)]
-    return Pairs(
-        torch.cat(rows), torch.cat([part.column for part in parts]), torch.cat([part.squared for part in parts])
-    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -20,7 +21,7 @@ WIDTH = 4  # times as many features there must be, or a product over all of them
 FEWEST = 500  # points on either side, or finding the directions takes longer than it saves
 SAMPLE = 500  # points that the directions are taken from
 STEPS = 2  # of the power method: the directions need not be the best, the bound holds for all
-PAYS = 0.75  # of the products without a screen: if more are left, there is nothing to gain
+PAYS = 0.6  # of the products without a screen: if more are left, there is nothing to gain
 GROUPS = 48  # that the points are divided into when the nearest are looked for
 MEMBERS = 16  # of a group when the smallest of many numbers are looked for
 
@@ -103,6 +104,11 @@ def smallest(rough: Tensor, many: int) -> Tensor:
     members = group[:, :, None] + apart * torch.arange(size, device=rough.device)
     which = rough.gather(1, members.flatten(1)).view_as(members).argmin(2)
     return group + apart * which
+
+
+def how_many(mask: Tensor) -> int:
+    """How many of them are true."""
+    return int(np.count_nonzero(mask.numpy()) if mask.device.type == "cpu" else mask.count_nonzero())
 
 
 def positions(mask: Tensor) -> tuple[Tensor, Tensor]:
