@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,9 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from audit.backward import Calls, Jacobians, Passed, by_sample, jacobians
+from audit.backward import Calls, Jacobians, Passed, by_sample, jacobians, keeping
 from audit.curvature.residual import NO_RESIDUALS, Residuals, find_residuals
 from audit.curvature.straight import is_piecewise_linear
+from audit.gradients.chunk import ChunkGradients, Others, handed_over
+from audit.gradients.closed import ClosedForms, SquareSums
+from audit.gradients.parameters import other_parameters
 from audit.layers import DenseLayer
 from audit.loss import Loss
 from audit.record import LayerRecord, Record
@@ -42,19 +46,31 @@ class Capture:
         """Scores, losses and layer inputs, without any backward pass."""
         for start, rows, xs, ys in self.batches(x, y):
             with torch.no_grad():
-                record = self._record(start, rows, ys, self._run(xs), None)
+                record = self._record(start, rows, ys, self._run(xs), None, None)
             yield record
 
-    def full(self, x: Tensor, y: Tensor) -> Iterator[Record]:
-        """The whole record. Its curvature products need the autograd graph, which lives until the next record."""
+    def full(self, x: Tensor, y: Tensor, squares: bool = False) -> Iterator[Record]:
+        """The whole record. Its curvature products need the autograd graph, which lives until the next record.
+
+        With `squares`, the backward passes leave those of the other parameters' gradients on their way to the input.
+        """
         for start, rows, xs, ys in self.batches(x, y):
             with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no second derivative
-                passed = self._run(xs, needs_input=self._input_jacobian_needs_backward(xs))
+                closed = self._others.closed(x) if squares and self.to_input else None
+                passed = self._run(xs, self._input_jacobian_needs_backward(xs), closed)
                 if passed.leaf is None and self._wants_input(xs) and not self._enters_unchanged(xs, passed.calls):
-                    passed = self._run(xs, needs_input=True)
-                side_by_side = self.side_by_side and not self._convolves  # convolutions are quicker one by one
-                record = self._record(start, rows, ys, passed, jacobians(passed, self.layers, side_by_side))
+                    passed = self._run(xs, True, closed)
+                record = self._passed_back(start, x[start : start + rows], ys, passed, closed)
+                del passed  # its graph is the record's now, to let go of
             yield record
+
+    def _passed_back(self, start: int, x: Tensor, y: Tensor, passed: Passed, closed: ClosedForms | None) -> Record:
+        """The record after the backward passes; x its samples as they were given."""
+        side_by_side = self.side_by_side and not self._convolves  # convolutions are quicker one by one
+        sums = None if closed is None else SquareSums(closed, passed.others, len(x))
+        found = jacobians(passed, self.layers, side_by_side, sums)
+        handed = None if sums is None else handed_over(passed.f, passed.others, sums)
+        return self._record(start, len(x), y, passed, found, ChunkGradients(self._others, x, handed))
 
     def batches(self, x: Tensor, y: Tensor) -> Iterator[tuple[int, int, Tensor, Tensor]]:
         """(start, rows that count, x, y). A network with a fixed batch is fed its last chunk filled up with repeats."""
@@ -74,7 +90,7 @@ class Capture:
     def _device(self) -> torch.device:
         return next(self.network.parameters()).device
 
-    def _run(self, x: Tensor, needs_input: bool = False) -> Passed:
+    def _run(self, x: Tensor, needs_input: bool = False, closed: ClosedForms | None = None) -> Passed:
         """One forward pass, with the input as a leaf where its gradient is wanted."""
         calls: Calls = defaultdict(list)
         entries: dict[str, list[Tensor]] = defaultdict(list)
@@ -89,22 +105,17 @@ class Capture:
 
             return hook
 
-        def keep(name: str) -> Callable[..., Tensor]:
-            def hook(_module: nn.Module, inputs: tuple[Tensor, ...], z: Tensor) -> Tensor:
-                if torch.is_grad_enabled() and not z.requires_grad:
-                    z = z.detach().requires_grad_()
-                calls[name].append((inputs[0].detach(), z))
-                return z.clone()  # what follows must not overwrite z
-
-            return hook
-
-        with hooked(
-            self.network,
-            {layer.module: keep(layer.name) for layer in self.layers},
-            before={layer.module: enter(layer.name) for layer in self.layers if self._has_entry(layer)},
+        watched: AbstractContextManager[Calls] = nullcontext({}) if closed is None else closed.watched()
+        with (
+            watched as others,
+            hooked(
+                self.network,
+                {layer.module: keeping(calls, layer.name) for layer in self.layers},
+                before={layer.module: enter(layer.name) for layer in self.layers if self._has_entry(layer)},
+            ),
         ):
             f = scores(self.network, x if leaf is None else leaf)
-        return Passed(f, calls, dict(entries), leaf)
+        return Passed(f, calls, dict(entries), leaf, others)
 
     def _has_entry(self, layer: DenseLayer) -> bool:
         """Whether J W is taken from the backward passes, which form it on their way, in the network's arithmetic."""
@@ -124,7 +135,15 @@ class Capture:
         given = calls[self._entrance.name][0][0]
         return torch.equal(given.flatten(), x.flatten().to(given.dtype))
 
-    def _record(self, start: int, rows: int, y: Tensor, passed: Passed, found: Jacobians | None) -> Record:
+    def _record(
+        self,
+        start: int,
+        rows: int,
+        y: Tensor,
+        passed: Passed,
+        found: Jacobians | None,
+        others: ChunkGradients | None,
+    ) -> Record:
         f, y = passed.f.detach().double()[:rows], y[:rows]
         gradient = self.loss.gradient(f, y)
         if found is None:
@@ -147,6 +166,7 @@ class Capture:
             input_factor=None if found is None else self._input_factor(rows, layers, found),
             loss_function=self.loss,
             by_input=None if found is None else found.by_input,
+            others=others,
         )
 
     def _forward_record(self, layer: DenseLayer, rows: int, passed: Passed) -> LayerRecord:
@@ -191,6 +211,10 @@ class Capture:
 
     def _residuals(self, group: list[DenseLayer], passed: Passed, gradient: Tensor) -> Residuals:
         return NO_RESIDUALS if self._straight else find_residuals(group, passed.f, gradient, passed.calls)
+
+    @cached_property
+    def _others(self) -> Others:
+        return Others(self.network, other_parameters(self.network, self.layers), self.fixed_batch)
 
     @cached_property
     def _straight(self) -> bool:

@@ -15,6 +15,7 @@ from audit.layers import DenseLayer, Layers, PassedBy
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 COMFORTABLE = 128 << 20  # bytes of Jacobians per chunk beyond which a CPU only waits for memory
+COMFORTABLE_IN_TURN = 32 << 20  # the same where one backward pass after the other walks over the same activations
 OVERHEAD = 2.0  # temporaries of autograd and of the measures, over what the estimate counts
 
 
@@ -96,15 +97,18 @@ def _samples(count: int) -> str:
     return "one sample takes" if count == 1 else f"one batch of {count} samples takes"
 
 
-def chunk_size(per_sample: int, budget: int, standing: int) -> int:
-    """Samples per chunk: as many as fit into the budget beside what stands in memory anyway, but no more than help."""
-    room = budget - standing
+def chunk_size(per_sample: int, budget: int, standing: int, in_turn: bool = False) -> int:
+    """Samples per chunk: as many as fit into the budget beside what stands in memory anyway, but no more than help.
+
+    Fewer help where convolutions have the backward passes run `in_turn`: a cache should hold what these share.
+    """
+    room, comfortable = budget - standing, COMFORTABLE_IN_TURN if in_turn else COMFORTABLE
     if room < per_sample:
         raise BudgetError(
             f"The memory budget of {_readable(budget)} is too small: the model and the data take {_readable(standing)} "
             f"and one sample {_readable(per_sample)} more; raise --memory or lower --samples."
         )
-    return max(1, min(room // per_sample, max(8, COMFORTABLE // per_sample), 1000))
+    return max(1, min(room // per_sample, max(8, comfortable // per_sample), 1000))
 
 
 def _numbers(output: object) -> int:

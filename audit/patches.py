@@ -50,11 +50,21 @@ class Patches:
 
     def cut(self, x: Tensor) -> Tensor:
         """Maps [N, in, *space] → patches [N, P, in·k]; in the order of the kernel's weights and of the answer's map."""
+        x = self._windows(x).movedim(1, 1 + len(self.space))  # [N, *positions, in, *kernel]
+        return x.reshape(len(x), prod(self.positions), -1)
+
+    def columns(self, x: Tensor) -> Tensor:
+        """The same patches as [N, in·k, P]: much quicker to write, since whole rows of the map stay together."""
+        dims = len(self.space)
+        windows = self._windows(x).permute(0, 1, *range(2 + dims, 2 + 2 * dims), *range(2, 2 + dims))
+        return windows.reshape(len(x), -1, prod(self.positions))
+
+    def _windows(self, x: Tensor) -> Tensor:
+        """[N, in, *positions, *kernel], a view of the padded map."""
         x = F.pad(x, self._flat_padding)
         for axis, (reach, step, hole) in enumerate(zip(self.reach, self.stride, self.dilation, strict=True), start=2):
             x = x.unfold(axis, reach, step)[..., ::hole]
-        x = x.movedim(1, 1 + len(self.space))  # [N, *positions, in, *kernel]
-        return x.reshape(len(x), prod(self.positions), -1)
+        return x
 
     def convolve(self, W: Tensor, x: Tensor) -> Tensor:
         """Maps [N, in, *space] → [N, out, *positions] with the weights W [out, in·k], never forming the patches."""

@@ -46,7 +46,8 @@ def set_table(model: Model, data: Data, task: str, settings: Settings) -> tuple[
     if side_by_side and budget - standing < WORTHWHILE * per_sample:
         side_by_side = False
         per_sample = bytes_per_sample(network, one_batch, layers.dense, outputs, side_by_side)
-    chunk = chunk_size(per_sample, budget, standing)
+    measured = any(layer.patches is not None for layer in layers.dense)  # their patches outweigh the backward passes
+    chunk = chunk_size(per_sample, budget, standing, in_turn=has_convolutions(network) and not measured)
     capture = Capture(network, layers.dense, loss, chunk, model.input.batch, side_by_side)
     left = budget - standing - chunk * per_sample
     train_records = Records(capture, *train, int(TRAIN_SHARE * left), full=True)

@@ -14,6 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from audit.gradients.chunk import ChunkGradients
 from audit.layers import DenseLayer
 from audit.loss import Loss
 
@@ -77,11 +78,14 @@ class Record:
     input_factor: Callable[[], Tensor] | None  # [n, C, r]  a narrower matrix with the same singular values, float64
     loss_function: Loss
     by_input: Tensor | None  # [C, n, …]  what `input_jacobian` holds on to, where it is not formed from J W
+    others: ChunkGradients | None  # of the parameters outside the dense layers; None after a forward pass alone
 
     def release(self) -> None:
         """Lets go of what can be formed again."""
         for layer in self.layers.values():
             layer.release()
+        if self.others is not None:
+            self.others.release()
 
     def bytes(self) -> int:
         """What keeping this record costs, its autograd graph aside."""

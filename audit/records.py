@@ -18,7 +18,7 @@ class Records:
     """
 
     def __init__(self, capture: Capture, x: Tensor, y: Tensor, room: int, full: bool) -> None:
-        self._capture = capture.full if full else capture.forward
+        self._capture, self._full, self._new = capture, full, True
         self.chunks = -(-len(x) // (capture.fixed_batch or capture.chunk))  # records that a walk meets
         self.x, self.y, self.room = x, y, room
         self._kept: list[Record] | None = None
@@ -34,9 +34,14 @@ class Records:
             return
         keep: list[Record] | None = []
         left = self.room
-        for record in self._capture(self.x, self.y):
+        for record in self._captured():
             left -= record.bytes()
             keep = None if keep is None or left < 0 or record.has_graph() else [*keep, record]
             yield record
             record.release()
         self._kept = keep
+
+    def _captured(self) -> Iterator[Record]:
+        """Only the first walk gathers squares: the measures see each record once, and walk again for other things."""
+        squares, self._new = self._new, False
+        return self._capture.full(self.x, self.y, squares) if self._full else self._capture.forward(self.x, self.y)

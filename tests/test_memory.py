@@ -42,6 +42,12 @@ def test_chunks_fill_the_budget_but_no_more_than_helps() -> None:
     assert chunk_size(per_sample=1, budget=1 << 40, standing=0) == 1000
 
 
+def test_backward_passes_in_turn_share_a_smaller_chunk() -> None:
+    assert chunk_size(per_sample=1 << 20, budget=1 << 40, standing=0, in_turn=True) == 32
+    assert chunk_size(per_sample=1 << 20, budget=10 << 20, standing=0, in_turn=True) == 10
+    assert chunk_size(per_sample=1 << 30, budget=1 << 40, standing=0, in_turn=True) == 8
+
+
 @pytest.mark.parametrize("name", ["relu", "lenet", "tokens"])
 def test_the_estimate_covers_what_a_record_holds(name: str) -> None:
     from audit.capture import Capture

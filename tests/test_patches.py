@@ -56,6 +56,7 @@ def test_weights_times_patches_are_the_convolution(drawn: tuple[nn.Module, Tenso
     assert patches.positions == tuple(z.shape[2:])
     torch.testing.assert_close(patches.cut(x) @ W.T, own.flatten(2).mT)
     torch.testing.assert_close(patches.convolve(W, x), own)
+    assert torch.equal(patches.columns(x).mT, patches.cut(x))
 
 
 @settings(max_examples=60, deadline=None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.gradients.columns import GATHERED, dense_columns, formed_columns
-from audit.gradients.parameters import SampleGradients, closed_parameters, other_parameters
+from audit.gradients.parameters import closed_parameters, other_parameters
 from audit.layers import DenseLayer
 from audit.measure import Audit
 from audit.record import Record
@@ -179,12 +178,9 @@ class GradientSource:
     def _again(self, subset: NDArray[np.int64]) -> list[_Gradients]:
         train = self.audit.train
         records = self.audit.capture.full(train.x[subset], train.y[subset])
-        return [
-            self._gradients(record, torch.arange(len(record.f)), subset[record.start : record.start + len(record.f)])
-            for record in records
-        ]
+        return [self._gradients(record, torch.arange(len(record.f), device=record.f.device)) for record in records]
 
-    def _gradients(self, record: Record, rows: Tensor, positions: NDArray[np.int64] | None = None) -> _Gradients:
+    def _gradients(self, record: Record, rows: Tensor) -> _Gradients:
         """The gradients of the samples `rows` of a record, in factors or formed."""
         cotangent = self._cotangent(record)
         g, own = cotangent[rows], cotangent is record.gradient  # of the loss itself, the record holds δ = Jᵀ ∂l/∂f
@@ -197,15 +193,10 @@ class GradientSource:
             else:
                 dense[name] = (x, delta)
         if self._rest:
-            where = positions if positions is not None else (rows + record.start).cpu().numpy()
-            others = self._formed.gradients(self.audit.train.x[where].to(g.device), g)
+            assert record.others is not None
+            others = record.others.gradients(rows, g)
             formed[REST] = torch.cat([others[name].flatten(1).double() for name in self._rest], 1)
         return _Gradients(dense, formed)
-
-    @cached_property
-    def _formed(self) -> SampleGradients:
-        audit = self.audit
-        return SampleGradients(audit.network, self._rest, audit.train.x[:2], audit.capture.fixed_batch)
 
     def _of(self, kept: list[_Gradients], subsets: Tensor) -> Grams:
         count, size = sum(map(len, kept)), subsets.shape[1]

@@ -12,7 +12,6 @@ one by one plain autograd, sample after sample: always right, slow
 from __future__ import annotations
 
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -20,14 +19,14 @@ from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from audit.gradients.local import Form, form_of
+from audit.backward import Calls, one_by_one
+from audit.gradients.closed import NUMBERS, ClosedForms, Gradients, SquareSums
+from audit.gradients.local import form_of
 from audit.layers import DenseLayer
-from audit.watch import as_fed, hooked, scores
+from audit.watch import as_fed, scores
 
-NUMBERS = 1 << 22  # numbers held at once (32 MB in float64)
 MOST_ROWS = 128  # samples at once: more do not make it faster
 TRIED = 2  # samples that a way is tried on
-Gradients = dict[str, Tensor]  # by parameter name [n, K, *shape]
 
 
 def closed_parameters(network: nn.Module, layer: DenseLayer) -> tuple[bool, bool]:
@@ -59,51 +58,69 @@ class SampleGradients:
     ) -> None:
         self.network, self.names, self._batch = network, tuple(names), fixed_batch
         self.values = {name: network.get_parameter(name).detach() for name in names}
-        self._forms: dict[str, Form] = {}
-        self._closed_names: tuple[str, ...] = ()
+        self.closed = ClosedForms(network, {}, ())
         self._mapped: tuple[str, ...] = ()
         self._one_by_one: tuple[str, ...] = ()
         self._rows = 1
         if self.names:
             self._choose(as_fed(self.network, example[:TRIED]))
 
-    def gradients(self, x: Tensor, cotangent: Tensor) -> dict[str, Tensor]:
-        """∂(cotangent_i · f_i)/∂θ for every sample i; cotangent [n, C] → for each name [n, *shape]."""
-        x = as_fed(self.network, x)
-        pieces = [
-            {name: values[:, 0] for name, values in part}
-            for start in range(0, len(x), self._rows)
-            for part in [self._parts(x[start : start + self._rows], cotangent[start : start + self._rows, None])]
-        ]
-        return {name: torch.cat([piece[name] for piece in pieces]) for name in self.names}
+    def gradients(self, x: Tensor, cotangent: Tensor, closed: Gradients | None = None) -> Gradients:
+        """∂(cotangent_i · f_i)/∂θ for every sample i; cotangent [n, C] → for each name [n, *shape].
 
-    def squares(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Σ_j ‖∂f_i/∂θ_j‖² and Σ_j θ_j² ‖∂f_i/∂θ_j‖² of every sample i, over the named parameters [n], float64."""
+        `closed` are those of the parameters with closed forms, where another pass has left them.
+        """
+        x, pieces = as_fed(self.network, x), []
+        for start in range(0, len(x), self._rows):
+            some, signals = x[start : start + self._rows], cotangent[start : start + self._rows]
+            known = self._by_form(some, signals, self.closed) if closed is None and self.closed.paths else {}
+            pieces.append(known | {name: values[:, 0] for name, values in self._formed(some, signals[:, None])})
+        nothing = {name: value.new_empty(0, *value.shape) for name, value in self.values.items()}
+        pieces = [nothing | piece for piece in pieces or [nothing]]
+        joined = {name: torch.cat([piece[name] for piece in pieces]) for name in self.names}
+        return joined | (closed or {})
+
+    def squares(self, x: Tensor, closed: SquareSums | None = None) -> tuple[Tensor, Tensor]:
+        """Σ_j ‖∂f_i/∂θ_j‖² and Σ_j θ_j² ‖∂f_i/∂θ_j‖² of every sample i, over the named parameters [n], float64.
+
+        `closed` are those over the parameters with closed forms, where another pass has left them.
+        """
         plain, weighted = (torch.zeros(len(x), dtype=torch.float64, device=self._device) for _ in range(2))
-        if not self.names:
-            return plain, weighted
+        if closed is not None:
+            plain, weighted = closed.plain.clone(), closed.weighted.clone()
         x = as_fed(self.network, x)
-        C = scores(self.network, self._filled(x[:1])).shape[1]
-        units = torch.eye(C, dtype=torch.float64, device=self._device)
         for start in range(0, len(x), self._rows):
             rows = slice(start, start + self._rows)
-            for some in torch.split(
-                units, max(1, NUMBERS // self._size)
-            ):  # all scores at once, unless the network is huge
-                for name, values in self._parts(x[rows], some.expand(len(x[rows]), -1, -1)):
-                    squared = values.double().square().sum(1).reshape(len(values), -1)
-                    plain[rows] += squared.sum(1)
-                    weighted[rows] += squared @ self.values[name].double().square().flatten()
+            if closed is None and self.closed.paths:
+                sums = self._closed_squares(x[rows])
+                plain[rows] += sums.plain
+                weighted[rows] += sums.weighted
+            for name, values in self._of_units(x[rows]):
+                squared = values.double().square().sum(1).reshape(len(values), -1)
+                plain[rows] += squared.sum(1)
+                weighted[rows] += squared @ self.values[name].double().square().flatten()
         return plain, weighted
 
     @property
     def _size(self) -> int:
         return sum(value.numel() for value in self.values.values())
 
-    def _parts(self, x: Tensor, cotangents: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Name and gradients [n, K, *shape], parameter after parameter; cotangents [n, K, C]."""
-        if self._forms:
-            yield from self._by_form(x, cotangents, self._forms, self._closed_names).items()
+    def _closed_squares(self, x: Tensor) -> SquareSums:
+        f, calls = self._watched(x, self.closed)
+        sums = SquareSums(self.closed, calls, len(x))
+        one_by_one(f, [], sums)
+        return sums
+
+    def _of_units(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Name and gradients of some scores, of the parameters without a closed form."""
+        if not (self._mapped or self._one_by_one):
+            return
+        units = torch.eye(self._outputs, dtype=torch.float64, device=self._device)
+        for some in torch.split(units, max(1, NUMBERS // self._size)):  # all scores at once, unless the network is huge
+            yield from self._formed(x, some.expand(len(x), -1, -1))
+
+    def _formed(self, x: Tensor, cotangents: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Name and gradients [n, K, *shape] of parameters without a closed form; cotangents [n, K, C]."""
         if self._mapped:
             yield from self._by_map(x, cotangents, self._mapped).items()
         if self._one_by_one:
@@ -111,16 +128,17 @@ class SampleGradients:
 
     def _choose(self, x: Tensor) -> None:
         """Sorts the parameters by the quickest way that repeats plain autograd on the samples x."""
-        C = scores(self.network, self._filled(x[:1])).shape[1]
+        self._outputs = C = scores(self.network, self._filled(x[:1])).shape[1]
         generator = torch.Generator().manual_seed(0)
-        probe = torch.randn(len(x), 1, C, generator=generator, dtype=torch.float64).to(self._device)
-        truth = self._by_sample(x, probe, self.names)
+        probe = torch.randn(len(x), C, generator=generator, dtype=torch.float64).to(self._device)
+        truth = {name: values[:, 0] for name, values in self._by_sample(x, probe[:, None], self.names).items()}
         forms = {path: form for path in self._holders() if (form := form_of(self.network.get_submodule(path)))}
-        closed = self._agreeing(truth, lambda: self._by_form(x, probe, forms, self.names)) if forms else set()
-        self._forms = {path: form for path, form in forms.items() if self._held(path) & closed}
-        self._closed_names = tuple(name for name in self.names if name in closed)
+        every = ClosedForms(self.network, forms, self.names)
+        closed = self._agreeing(truth, lambda: self._by_form(x, probe, every)) if forms else set()
+        held = {path: form for path, form in forms.items() if self._held(path) & closed}
+        self.closed = ClosedForms(self.network, held, closed)
         rest = tuple(name for name in self.names if name not in closed)
-        mapped = self._agreeing(truth, lambda: self._by_map(x, probe, rest)) if rest else set()
+        mapped = self._agreeing(truth, lambda: self._mapped_once(x, probe, rest)) if rest else set()
         self._mapped = tuple(name for name in rest if name in mapped)
         self._one_by_one = tuple(name for name in rest if name not in mapped)
         most = MOST_ROWS if self._batch is None else min(MOST_ROWS, self._batch)
@@ -144,35 +162,21 @@ class SampleGradients:
         owned = self.network.get_submodule(path).named_parameters(prefix=path, recurse=False)
         return {name for name, _ in owned} & set(self.names)
 
-    def _by_form(self, x: Tensor, cotangents: Tensor, forms: dict[str, Form], names: Sequence[str]) -> Gradients:
-        n, batch = len(x), self._filled(x)
-        calls: dict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
-
-        def keep(path: str) -> Callable[..., Tensor]:
-            def hook(_module: nn.Module, inputs: tuple[Tensor, ...], z: Tensor) -> Tensor:
-                z = z if z.requires_grad else z.detach().requires_grad_()
-                calls[path].append((inputs[0].detach(), z))
-                return z.clone()  # what follows must not overwrite z
-
-            return hook
-
-        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), hooked(self.network, {p: keep(p) for p in forms}):
-            f = scores(self.network, batch)
-        zs = [z for path in forms for _, z in calls[path]]
-        signals = [self._signals(f, zs, cotangents[:, k]) for k in range(cotangents.shape[1])]
-        stacked = iter([torch.stack(column, 1)[:n] for column in zip(*signals, strict=True)])
-        found: Gradients = {}
-        for path, form in forms.items():
-            for inputs, _ in calls[path]:
-                for name, value in form(self.network.get_submodule(path), inputs[:n], next(stacked)).items():
-                    full = f"{path}.{name}" if path else name
-                    found[full] = found[full] + value if full in found else value
-        return {name: value for name, value in found.items() if name in names}
-
-    def _signals(self, f: Tensor, zs: list[Tensor], cotangent: Tensor) -> tuple[Tensor, ...]:
+    def _by_form(self, x: Tensor, cotangent: Tensor, forms: ClosedForms) -> Gradients:
+        """[n, *shape] by name, from one signal for each sample."""
+        f, calls = self._watched(x, forms)
         full = torch.zeros_like(f)
-        full[: len(cotangent)] = cotangent.to(f.dtype)
-        return torch.autograd.grad(f, zs, full, retain_graph=True, materialize_grads=True)
+        full[: len(x)] = cotangent.to(f.dtype)
+        signals = torch.autograd.grad(f, forms.answers(calls), full, materialize_grads=True)
+        return forms.gradients(calls, signals, torch.arange(len(x), device=f.device))
+
+    def _watched(self, x: Tensor, forms: ClosedForms) -> tuple[Tensor, Calls]:
+        """Scores, and what the layers with closed forms were given and answered."""
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), forms.watched() as calls:
+            return scores(self.network, self._filled(x)), calls
+
+    def _mapped_once(self, x: Tensor, cotangent: Tensor, names: Sequence[str]) -> Gradients:
+        return {name: values[:, 0] for name, values in self._by_map(x, cotangent[:, None], names).items()}
 
     def _by_map(self, x: Tensor, cotangents: Tensor, names: Sequence[str]) -> Gradients:
         values = {name: self.values[name] for name in names}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from audit.cards.sensitivity import CARDS
-from audit.gradients.parameters import SampleGradients, closed_parameters, other_parameters
+from audit.gradients.parameters import closed_parameters, other_parameters
 from audit.layers import DenseLayer, dense_only
 from audit.measure import Audit, Measurement
 from audit.record import LayerRecord, Record
@@ -47,9 +47,6 @@ class SensitivityFold:
         self._audit, network = audit, audit.network
         self._factors = {layer.name: narrow_factor(audit.weight(layer)) for layer in audit.layers if layer.squeezes}
         self._closed = {layer.name: closed_parameters(network, layer) for layer in audit.layers}
-        self._others = SampleGradients(
-            network, other_parameters(network, audit.layers), audit.train.x, audit.capture.fixed_batch
-        )
         self._beyond_dense = other_parameters(network, dense_only(audit.layers))
         self._first = first_layer(dense_only(audit.layers))
         self._samples: list[SampleColumns] = []
@@ -62,7 +59,8 @@ class SensitivityFold:
         """Takes in one chunk of the train split."""
         audit = self._audit
         x = as_fed(audit.network, audit.train.x[record.start : record.start + len(record.f)])
-        theta, adaptive = self._others.squares(x)
+        assert record.others is not None
+        theta, adaptive = record.others.squares()
         for name, layer in record.layers.items():
             squares = self._squares(layer)
             weight, bias = (float(alone) for alone in self._closed[name])
