@@ -30,7 +30,7 @@ class Points:
     own: Tensor | None  # [q] their own places among the voters
     margin: Tensor  # [q] twice the rounding error of ‖b‖² − 2 a·b
 
-    def part(self, rows: slice | Tensor) -> Points:
+    def part(self, rows: Tensor) -> Points:
         """Some of them."""
         return Points(self.a[rows], None if self.own is None else self.own[rows], self.margin[rows])
 

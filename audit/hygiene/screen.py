@@ -22,7 +22,7 @@ FEWEST = 500  # points on either side, or finding the directions takes longer th
 SAMPLE = 500  # points that the directions are taken from
 STEPS = 2  # of the power method: the directions need not be the best, the bound holds for all
 PAYS = 0.6  # of the products without a screen: if more are left, there is nothing to gain
-GROUPS = 48  # that the points are divided into when the nearest are looked for
+GROUPS = 48  # that the points are divided into when the nearest are looked for: well more than are asked for
 MEMBERS = 16  # of a group when the smallest of many numbers are looked for
 
 
