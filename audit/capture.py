@@ -46,7 +46,7 @@ class Capture:
         """Scores, losses and layer inputs, without any backward pass."""
         for start, rows, xs, ys in self.batches(x, y):
             with torch.no_grad():
-                record = self._record(start, rows, ys, self._run(xs), None, None)
+                record = self._record(start, rows, ys, self.run(xs), None, None)
             yield record
 
     def full(self, x: Tensor, y: Tensor, squares: bool = False) -> Iterator[Record]:
@@ -57,9 +57,9 @@ class Capture:
         for start, rows, xs, ys in self.batches(x, y):
             with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no second derivative
                 closed = self._others.closed(x) if squares and self.to_input else None
-                passed = self._run(xs, self._input_jacobian_needs_backward(xs), closed)
+                passed = self.run(xs, self._input_jacobian_needs_backward(xs), closed)
                 if passed.leaf is None and self._wants_input(xs) and not self._enters_unchanged(xs, passed.calls):
-                    passed = self._run(xs, True, closed)
+                    passed = self.run(xs, True, closed)
                 record = self._passed_back(start, x[start : start + rows], ys, passed, closed)
                 del passed  # its graph is the record's now, to let go of
             yield record
@@ -90,7 +90,7 @@ class Capture:
     def _device(self) -> torch.device:
         return next(self.network.parameters()).device
 
-    def _run(self, x: Tensor, needs_input: bool = False, closed: ClosedForms | None = None) -> Passed:
+    def run(self, x: Tensor, needs_input: bool = False, closed: ClosedForms | None = None) -> Passed:
         """One forward pass, with the input as a leaf where its gradient is wanted."""
         calls: Calls = defaultdict(list)
         entries: dict[str, list[Tensor]] = defaultdict(list)

@@ -62,7 +62,7 @@ def _terms(audit: Audit, record: Record, layer: DenseLayer) -> Tensor:
     """The layer's part in each of SUMS [n, 4]."""
     bias = audit.network.get_submodule(layer.module).bias if layer.bias else None
     assert bias is None or isinstance(bias, Tensor)
-    terms = terms_of(record, layer.name, audit.weight(layer), bias, audit.settings.seed)
+    terms = terms_of(record, layer.name, audit.weight(layer), bias, len(audit.train), audit.settings.seed)
     return torch.stack([_norm2(audit, layer) * terms.trace, terms.rows.sum(1), terms.relative, terms.trace], 1)
 
 

@@ -19,6 +19,7 @@ from audit.layers import DenseLayer
 from audit.loss import Loss
 
 WEIGHT_NUMBERS = 1 << 22  # numbers in one block of derivatives in the weights
+COLUMNS = 4  # of R that are formed at once
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class LayerRecord:
     gradient: Tensor  # [n, C]    ∂l/∂f, float64
     curvature: str  # "exact", or "gauss-newton" where the network after z has no second derivative to be had
     residual_times: Callable[[Tensor], Tensor] | None
-    """V [n, T, out] → R V with R = Σ_c (∂l/∂f_c) ∂²f_c/∂z², the curvature that Gauss–Newton leaves out; None where the
-    network after z is piecewise linear on these samples, so that R = 0."""
+    """V […, n, T, out] → R V with R = Σ_c (∂l/∂f_c) ∂²f_c/∂z², the curvature that Gauss–Newton leaves out; None where
+    the network after z is piecewise linear on these samples, so that R = 0."""
 
     @property
     def delta(self) -> Tensor:
@@ -54,14 +55,23 @@ class LayerRecord:
         """Lets go of what can be formed again."""
         self.__dict__.pop("pulled", None)
 
+    def residual_columns(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Columns (t, o) of R: one token t, a few outputs o [m], and R's columns [m, n, T, out]."""
+        if self.residual_times is None:
+            return
+        n, T, out = self.z.shape
+        units = torch.eye(out, dtype=torch.float64, device=self.z.device)
+        for t in range(T):
+            for outputs in torch.split(torch.arange(out, device=self.z.device), COLUMNS):
+                V = units.new_zeros(len(outputs), n, T, out)
+                V[:, :, t] = units[outputs, None]
+                yield t, outputs, self.residual_times(V)
+
     def residual(self) -> Tensor | None:
-        """R itself [n, T·out, T·out], one column after the other."""
+        """R itself [n, T·out, T·out]."""
         if self.residual_times is None:
             return None
-        n, T, out = self.z.shape
-        units = torch.eye(T * out, dtype=torch.float64, device=self.z.device)
-        columns = [self.residual_times(unit.reshape(T, out).expand(n, T, out)) for unit in units]
-        return torch.stack([column.reshape(n, T * out) for column in columns], dim=2)
+        return torch.cat([columns.flatten(2) for _, _, columns in self.residual_columns()]).permute(1, 2, 0)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class Records:
     """
 
     def __init__(self, capture: Capture, x: Tensor, y: Tensor, room: int, full: bool) -> None:
-        self._capture, self._full, self._new = capture, full, True
+        self.capture, self._full, self._new = capture, full, True
         self.chunks = -(-len(x) // (capture.fixed_batch or capture.chunk))  # records that a walk meets
         self.x, self.y, self.room = x, y, room
         self._kept: list[Record] | None = None
@@ -44,4 +44,4 @@ class Records:
     def _captured(self) -> Iterator[Record]:
         """Only the first walk gathers squares: the measures see each record once, and walk again for other things."""
         squares, self._new = self._new, False
-        return self._capture.full(self.x, self.y, squares) if self._full else self._capture.forward(self.x, self.y)
+        return self.capture.full(self.x, self.y, squares) if self._full else self.capture.forward(self.x, self.y)

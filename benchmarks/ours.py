@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from audit.capture import Capture
 from audit.curvature.hessian import LayerHessian
 from audit.curvature.spectrum import top_eigenpairs
-from audit.duality.trace import hessian_trace
+from audit.duality.trace import gauss_newton_trace
 from audit.gradients.gram import GradientSource, log_determinants
 from audit.gradients.parameters import SampleGradients, other_parameters
 from audit.measure import Audit
@@ -33,7 +33,7 @@ def traces(case: Case) -> Run:
     def run() -> Array:
         totals = np.zeros(len(audit.layers))
         for record in _shallow(audit).full(case.x, case.y):
-            totals += [hessian_trace(record, layer.name) for layer in audit.layers]
+            totals += [gauss_newton_trace(record, layer.name) for layer in audit.layers]
         return totals / len(case.x)
 
     return run

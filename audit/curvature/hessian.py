@@ -7,33 +7,68 @@ costs two matrix products with x and two thin ones with J; no gradient with resp
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from audit.curvature.bent import BentTail, bent_tails
 from audit.curvature.matrix import HessianMatrix
+from audit.curvature.rest import few_products
 from audit.curvature.single import SingleHessian, pulled, pushed, single_precision
 from audit.layers import DenseLayer
 from audit.record import Record
 from audit.records import Records
 
 DENSE_LIMIT = 4096  # weights up to which the matrix itself is formed (128 MB)
-GRAPH_FACTOR = 4  # what a record with its autograd graph takes, in multiples of the record alone
 SHARE = 4  # a basis of vectors, and single-precision copies, may each take this part of the room of the records
+
+
+class Part(Protocol):
+    """A chunk of samples as the Hessian sees it."""
+
+    @property
+    def x(self) -> Tensor:
+        """[n, T, in], float64."""
+
+    def curvature_times(self, V: Tensor) -> Tensor:
+        """S V with S = ∂²l/∂z²; V [k, n, T, out] → the same shape, float64."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A layer on a record's samples: S from the Jacobian that the record has."""
+
+    record: Record
+    name: str
+
+    @property
+    def x(self) -> Tensor:
+        """[n, T, in], float64."""
+        return self.record.layers[self.name].x.double()
+
+    def curvature_times(self, V: Tensor) -> Tensor:
+        """S V."""
+        layer = self.record.layers[self.name]
+        J, flat = layer.J.double().flatten(2), V.flatten(2).permute(1, 2, 0)  # [n, C, T·out]  [n, T·out, k]
+        S_V = (J.mT @ self.record.loss_function.curvature_times(self.record.f, J @ flat)).permute(2, 0, 1)
+        return S_V.reshape(V.shape) if layer.residual_times is None else S_V.reshape(V.shape) + layer.residual_times(V)
 
 
 class LayerHessian:
     """H of the mean loss over `records` with respect to the weights [out, in] of `layer`, in float64.
 
-    Records with a curved tail are recaptured on every walk by `Records`; here they are held, graph and all, where they
-    fit into the room that `Records` did not use, since an eigenvector takes many walks.
+    Records with a curved tail are captured anew on every walk by `Records`. An eigenvector takes many walks, which need
+    no Jacobian: behind a curved tail they go over the network's graph, held where it fits into the room.
     """
 
     def __init__(self, records: Records, layer: DenseLayer) -> None:
         self.layer, self.shape = layer, (layer.out_features, layer.in_features)
         self.dim = layer.out_features * layer.in_features
         self._records = records
-        self._held: list[Record] | None = None
+        self._held: list[BentTail] | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -49,55 +84,62 @@ class LayerHessian:
         """H V; V [..., out, in] → [..., out, in], all directions in one walk over the samples."""
         directions = V.double().reshape(-1, *self.shape)
         H_V: Tensor | None = None
-        for record in self._walk():
-            part = _product(record, self.layer.name, directions)
-            H_V = part if H_V is None else H_V.add_(part)
+        for part in self._parts():
+            u = pushed(part.x, directions.to(part.x.device))  # [n, k, T·out]
+            moved = u.transpose(0, 1).reshape(u.shape[1], *part.x.shape[:2], -1)
+            S_u = part.curvature_times(moved).flatten(2).transpose(0, 1)
+            product = pulled(part.x, S_u, directions.shape)
+            H_V = product if H_V is None else H_V.add_(product)
         assert H_V is not None, "a split has samples"
         return (H_V / len(self._records)).reshape(V.shape)
 
     def rayleigh_quotients(self, v: Tensor) -> Tensor:
         """vᵀ H_i v of every sample i [n], v [out, in]; their mean is vᵀ H v."""
-        v, name = v.double(), self.layer.name
         quotients = []
-        for record in self._walk():
-            u = record.layers[name].x.double() @ v.to(record.f.device).T
-            quotients.append((u * record.curvature_times(name, u)).sum((1, 2)))
+        for part in self._parts():
+            u = part.x @ v.double().to(part.x.device).T
+            quotients.append((u * part.curvature_times(u[None])[0]).sum((1, 2)))
         return torch.cat(quotients)
 
     def single(self) -> SingleHessian | None:
         """H in single precision, two to three times as quick; None where the tail is curved or memory is short."""
-        return single_precision(self._walk(), self.layer.name, len(self._records), self.room)
+        return single_precision(self._records, self.layer.name, len(self._records), self.room)
+
+    @cached_property
+    def formable(self) -> bool:
+        """Whether the matrix itself may be had: of few weights, and without too many second derivatives."""
+        if self.dim > DENSE_LIMIT:
+            return False
+        if self.layer.tokens == 1 or self.layer.patches is not None:  # convolutions have limits of their own
+            return True
+        units = self.layer.out_features * min(self.layer.tokens, self.layer.in_features)
+        return few_products(units, len(self._records)) or not self._bent
 
     def dense(self) -> Tensor:
         """H itself [dim, dim]."""
         if self.dim > DENSE_LIMIT:
             raise ValueError(f"{self.layer.name}: {self.dim} weights are too many for a dense Hessian.")
         matrix = HessianMatrix(*self.shape)
-        for record in self._walk():
+        for record in self._records:
             matrix.add(record, self.layer.name)
         return matrix.whole() / len(self._records)
 
-    def _walk(self) -> Iterator[Record]:
+    @cached_property
+    def _bent(self) -> bool:
+        """Whether the network behind the layer is curved, as seen on the first samples."""
+        return next(iter(self._records)).layers[self.layer.name].residual_times is not None
+
+    def _parts(self) -> Iterator[Part]:
+        if not self._bent:
+            yield from (Recorded(record, self.layer.name) for record in self._records)
+            return
         if self._held is not None:
             yield from self._held
             return
-        held: list[Record] | None = []
+        held: list[BentTail] | None = []
         left = self._records.room
-        for record in self._records:
-            if held is not None:
-                left -= GRAPH_FACTOR * record.bytes() if record.has_graph() else left + 1
-                held = [*held, record] if left >= 0 else None
-            yield record
+        for part in bent_tails(self._records.capture, self.layer, self._records.x, self._records.y):
+            left -= part.bytes
+            held = None if held is None or left < 0 else [*held, part]
+            yield part
         self._held = held
-
-
-def _product(record: Record, name: str, V: Tensor) -> Tensor:
-    """Σ over the record's samples of (S (V x)) xᵀ; V [k, out, in] → [k, out, in]."""
-    layer = record.layers[name]
-    x, J = layer.x.double(), layer.J.double().flatten(2)  # [n, T, in]  [n, C, T·out]
-    u = pushed(x, V.to(x.device))
-    S_u = record.loss_function.curvature_times(record.f, J @ u.mT).mT @ J
-    if layer.residual_times is not None:
-        rest = [layer.residual_times(part.reshape(layer.z.shape)) for part in u.unbind(1)]
-        S_u = S_u + torch.stack([part.flatten(1) for part in rest], 1)
-    return pulled(x, S_u, V.shape)

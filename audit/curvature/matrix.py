@@ -108,11 +108,8 @@ def _add_residual(H: Tensor, record: Record, name: str) -> None:
                 moved[:, :, o] = x[:, :, i]
                 H[o, i] += layer.residual_times(moved).flatten(0, 1).T @ x.flatten(0, 1)
         return
-    for t in range(T):
-        for o in range(out):
-            unit = torch.zeros(T, out, dtype=torch.float64, device=x.device)
-            unit[t, o] = 1.0
-            R_to = layer.residual_times(unit.expand(n, T, out))  # column (t, o) of R, which is symmetric
+    for t, outputs, columns in layer.residual_columns():
+        for o, R_to in zip(outputs.tolist(), columns, strict=True):
             H[o] += (x[:, t].T @ torch.einsum("nso,nsi->noi", R_to, x).flatten(1)).view_as(H[o])
 
 

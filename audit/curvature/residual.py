@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from audit.backward import Calls
+from audit.curvature.pull import pulled
 from audit.layers import DenseLayer
 
 Product = Callable[[Tensor], Tensor]
@@ -35,8 +36,8 @@ def find_residuals(layers: Sequence[DenseLayer], f: Tensor, gradient: Tensor, ca
     g = torch.zeros_like(f)
     g[: len(gradient)] = gradient.to(f.dtype)
     zs = [z for layer in layers for _, z in calls[layer.name]]
-    pulled = torch.autograd.grad((f * g).sum(), zs, create_graph=True, materialize_grads=True)
-    moving = [part for part in pulled if part.requires_grad]
+    slopes = torch.autograd.grad((f * g).sum(), zs, create_graph=True, materialize_grads=True)
+    moving = [part for part in slopes if part.requires_grad]
     probes = [_direction(tuple(part.shape), part) for part in moving]
     try:
         second = torch.autograd.grad(moving, zs, probes, retain_graph=True, allow_unused=True) if moving else ()
@@ -44,7 +45,7 @@ def find_residuals(layers: Sequence[DenseLayer], f: Tensor, gradient: Tensor, ca
             return NO_RESIDUALS
     except RuntimeError:  # "derivative for … is not implemented": a fused kernel in the network
         return Residuals({}, "gauss-newton")
-    parts = iter(pulled)
+    parts = iter(slopes)
     by_layer = {layer.name: [next(parts) for _ in calls[layer.name]] for layer in layers}
     products = {
         layer.name: _product(layer, by_layer[layer.name], [z for _, z in calls[layer.name]], len(f), len(gradient))
@@ -57,16 +58,18 @@ def find_residuals(layers: Sequence[DenseLayer], f: Tensor, gradient: Tensor, ca
 
 
 def _product(layer: DenseLayer, a: list[Tensor], zs: list[Tensor], n: int, rows: int) -> Product:
-    """V [rows, T, out] → R V in float64; the samples behind `rows` only fill up a fixed batch."""
+    """V […, rows, T, out] → R V in float64; the samples behind `rows` only fill up a fixed batch."""
+    arranged = torch.cat([layer.arrange(part, n) for part in a], 1)
 
     def times(V: Tensor) -> Tensor:
-        full = torch.zeros(n, *V.shape[1:], dtype=a[0].dtype, device=a[0].device)
-        full[:rows] = V
-        arranged = torch.cat([layer.arrange(part, n) for part in a], 1)
         if not arranged.requires_grad:
             return torch.zeros_like(V, dtype=torch.float64)
-        pulled = torch.autograd.grad(arranged, zs, full, retain_graph=True, materialize_grads=True)
-        return torch.cat([layer.arrange(part, n) for part in pulled], 1)[:rows].double()
+        each = V.reshape(-1, *V.shape[-3:])
+        full = torch.zeros(len(each), n, *V.shape[-2:], dtype=arranged.dtype, device=arranged.device)
+        full[:, :rows] = each
+        found = zip(*pulled(arranged, zs, full), strict=True)
+        products = [torch.cat([layer.arrange(part, n) for part in parts], 1)[:rows] for parts in found]
+        return torch.stack(products).double().reshape(V.shape)
 
     return times
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from audit.curvature.hessian import DENSE_LIMIT, LayerHessian
+from audit.curvature.hessian import LayerHessian
 from audit.curvature.spectrum import EigenPairs, all_eigenpairs, top_eigenpairs
 from audit.layers import DenseLayer
 from audit.records import Records
@@ -23,9 +23,9 @@ class Spectra:
         self._largest: dict[str, tuple[float, Tensor, float]] = {}
 
     def leading(self, layer: DenseLayer) -> EigenPairs:
-        """All eigenpairs of a layer of up to 4,096 weights, the largest `directions` of a larger one."""
+        """All eigenpairs of a layer of up to 4,096 weights, the largest `directions` of a larger or too curved one."""
         hessian = LayerHessian(self._train, layer)
-        if hessian.dim <= DENSE_LIMIT:
+        if hessian.formable:
             pairs = all_eigenpairs(hessian)
         else:
             pairs = top_eigenpairs(hessian, self._directions, seed=self._seed)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from audit.curvature.hessian import DENSE_LIMIT, LayerHessian
+from audit.curvature.hessian import LayerHessian
 from audit.curvature.lanczos import EigenPairs, iterated, scale_of
 from audit.curvature.single import SingleHessian
 
-__all__ = ["DENSE_LIMIT", "EigenPairs", "LayerHessian", "all_eigenpairs", "top_eigenpairs"]
+__all__ = ["EigenPairs", "LayerHessian", "all_eigenpairs", "top_eigenpairs"]
 
 SMALL = 400  # weights up to which eigh of the matrix is quicker than any iteration
 ROWS = 512  # eigenvectors whose residuals are taken at once
@@ -40,7 +40,7 @@ def top_eigenpairs(
     most ‖residual‖² over its distance to the rest of the spectrum, so fewer iterations will do.
     """
     k = min(k, hessian.dim)
-    if hessian.dim <= SMALL or (hessian.dim <= DENSE_LIMIT and 4 * k >= hessian.dim):
+    if (hessian.dim <= SMALL or 4 * k >= hessian.dim) and hessian.formable:
         pairs = all_eigenpairs(hessian)
         return EigenPairs(pairs.values[:k], pairs.vectors[:k], pairs.residuals[:k], 0)
     single = hessian.single()

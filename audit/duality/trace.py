@@ -1,30 +1,31 @@
-"""Tr H of a layer from what the capture pass left: Σ_tt′ (x_t·x_t′) tr S^{tt′}, summed over a record's samples."""
+"""Tr H of a layer too large for a complete basis: Σ_tt′ (x_t·x_t′) tr S^{tt′} with S = Aᵀ A + R, over all samples.
+
+The Gauss–Newton part comes with the capture pass. What R adds takes second derivatives, so it is asked for only where
+a layer is really decomposed; it is exact or estimated as in the flatness measures, from the same random signs.
+"""
 
 from __future__ import annotations
 
-import torch
-
+from audit.curvature.rest import rest_trace
+from audit.measure import Audit
 from audit.record import Record
 
 
-def hessian_trace(record: Record, name: str) -> float:
-    """Sum over the record's samples; divide by the size of the split for the mean loss."""
+def gauss_newton_trace(record: Record, name: str) -> float:
+    """What Aᵀ A gives, summed over the record's samples."""
     layer = record.layers[name]
     x = layer.x.double()
-    n, T, out = layer.z.shape
+    _, T, out = layer.z.shape
+    if T == 1:
+        traces = record.loss_function.curvature_trace(record.f, layer.J.double().flatten(2))
+        return float(x.square().sum((1, 2)) @ traces)
     if out < T:
-        total = torch.stack([G.square().sum() for G in record.gauss_newton_weight_root(name)]).sum()
-    elif T == 1:
-        total = x.square().sum((1, 2)) @ record.loss_function.curvature_trace(record.f, layer.J.double().flatten(2))
-    else:
-        A = record.gauss_newton_root(name)  # A [n, C, T, out] with S = Aᵀ A + R
-        rows = A.transpose(1, 2).flatten(2)
-        total = ((x @ x.mT) * (rows @ rows.mT)).sum()
-    if layer.residual_times is not None:
-        for t in range(T):
-            reach = x @ x[:, t, :, None]  # [n, T, 1]  x_t′·x_t
-            for o in range(out):
-                unit = torch.zeros(T, out, dtype=torch.float64, device=x.device)
-                unit[t, o] = 1.0
-                total = total + (reach[:, :, 0] * layer.residual_times(unit.expand(n, T, out))[:, :, o]).sum()
-    return float(total)
+        return sum(float(G.square().sum()) for G in record.gauss_newton_weight_root(name))
+    rows = record.gauss_newton_root(name).transpose(1, 2).flatten(2)  # A [n, C, T, out] → [n, T, C·out]
+    return float(((x @ x.mT) * (rows @ rows.mT)).sum())
+
+
+def trace_of_rest(audit: Audit, name: str) -> float:
+    """What R adds, summed over all train samples."""
+    n, seed = len(audit.train), audit.settings.seed
+    return sum(float(rest_trace(record.layers[name], n, record.start, seed).sum()) for record in audit.train)

@@ -12,8 +12,8 @@ Where a layer acts on more tokens than it has outputs, all four are read off G_c
 
     trace  Σ_c ‖G_c‖²,   row j  Σ_c (w_j·G_cj)²,   column i  Σ_c (w_i·G_ci)²,   relative flatness  Σ_c tr(G_cᵀ W Wᵀ G_c)
 
-The dots are the same forms of R, nonzero only where the network after the layer is curved: exact, from R itself, while
-it is small, otherwise from random signs ε with E[ε εᵀ] = 1, drawn anew for every sample.
+The dots are the same forms of R, nonzero only where the network after the layer is curved: exact or estimated, as
+curvature/rest.py says.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from audit.curvature.rest import MOST_PROBES, gram_root, is_probed, probes, signs
 from audit.record import LayerRecord, Record
 
 LARGE_BIAS = 1e3  # a bias this many times larger than any answer without it
-EXACT_UNITS = 128  # T·out up to which R is formed
-PROBES = 16  # sign vectors per sample beyond that
 CACHED = 1 << 17  # numbers (1 MB) in a block of A W
-BLOCK = 1 << 22  # numbers in the largest temporary of the column reading
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,8 @@ class Terms:
         )
 
 
-def terms_of(record: Record, name: str, W: Tensor, bias: Tensor | None, seed: int) -> Terms:
-    """All contributions of one layer on one chunk, in float64."""
+def terms_of(record: Record, name: str, W: Tensor, bias: Tensor | None, samples: int, seed: int) -> Terms:
+    """All contributions of one layer on one chunk, in float64; `samples` of them in the whole split."""
     layer = record.layers[name]
     x, u = layer.x.double(), _answer_without_bias(layer, W, bias)
     if x.shape[1] > W.shape[0]:
@@ -61,9 +59,9 @@ def terms_of(record: Record, name: str, W: Tensor, bias: Tensor | None, seed: in
         terms = _gauss_newton(record, name, x, u)
     if layer.residual_times is None:
         return terms
-    if is_probed(layer):
-        return terms + _probed(layer, x, u, W, record.start, seed)
-    return terms + _from_matrix(layer, x, u, W)
+    if is_probed(layer, samples):
+        return terms + _probed(layer, x, u, W, record.start, samples, seed)
+    return terms + _exact(layer, x, u, W)
 
 
 def _answer_without_bias(layer: LayerRecord, W: Tensor, bias: Tensor | None) -> Tensor:
@@ -74,11 +72,6 @@ def _answer_without_bias(layer: LayerRecord, W: Tensor, bias: Tensor | None) -> 
     u = z - bias
     lost = bias.double().abs() > LARGE_BIAS * u.abs().amax((0, 1))
     return layer.x.double() @ W.T if bool(lost.any()) else u
-
-
-def is_probed(layer: LayerRecord) -> bool:
-    """Whether R is too large to be formed, so that its share is estimated."""
-    return layer.residual_times is not None and layer.z.shape[1] * layer.z.shape[2] > EXACT_UNITS
 
 
 def _gauss_newton(record: Record, name: str, x: Tensor, u: Tensor) -> Terms:
@@ -127,42 +120,33 @@ def _inner(K: Tensor, A: Tensor) -> Tensor:
     return (K * (flat @ flat.transpose(1, 2))).sum((1, 2))
 
 
-def _from_matrix(layer: LayerRecord, x: Tensor, u: Tensor, W: Tensor) -> Terms:
-    """The forms of R, from R [n, T·out, T·out] itself."""
-    matrix = layer.residual()
-    assert matrix is not None
-    n, T, out = u.shape
-    R = matrix.view(n, T, out, T, out)
-    K = x @ x.transpose(1, 2)
-    size = max(1, BLOCK // (T * out * x.shape[2]))
-    columns = [_column_forms(part, x_part, W) for part, x_part in _split(size, matrix, x)]
-    return Terms(
-        torch.einsum("nts,ntoso->n", K, R),
-        torch.einsum("nts,ntosp,op->n", K, R, W @ W.T),
-        torch.einsum("nto,ntoso,nso->no", u, R, u),
-        torch.cat(columns),
-    )
+def _exact(layer: LayerRecord, x: Tensor, u: Tensor, W: Tensor) -> Terms:
+    """The forms of R, from its columns (t, o), a few outputs o of one token t at a time."""
+    (n, _, out), K, W_W = u.shape, x @ x.transpose(1, 2), W @ W.T
+    trace, relative, rows, columns = (x.new_zeros(n, *size) for size in ((), (), (out,), (x.shape[2],)))
+    for t, outputs, R_to in layer.residual_columns():  # R_to [m, n, T, out]
+        near = torch.einsum("ns,mnso->nmo", K[:, t], R_to)
+        own = torch.diagonal(R_to[..., outputs], dim1=0, dim2=3)  # [n, T, m]
+        trace += torch.diagonal(near[..., outputs], dim1=1, dim2=2).sum(1)
+        relative += (near * W_W[outputs]).sum((1, 2))
+        rows[:, outputs] += u[:, t, outputs] * (u[..., outputs] * own).sum(1)
+        columns += x[:, t] * torch.einsum("mi,nsi,mnsi->ni", W[outputs], x, R_to @ W)
+    return Terms(trace, relative, rows, columns)
 
 
 def _split(size: int, *tensors: Tensor) -> zip[tuple[Tensor, ...]]:
     return zip(*(torch.split(tensor, size) for tensor in tensors), strict=True)
 
 
-def _column_forms(matrix: Tensor, x: Tensor, W: Tensor) -> Tensor:
-    """v_iᵀ R v_i with v_i = (x_ti w_oi) over (t, o)  [n, in]."""
-    v = (x[:, :, None, :] * W).flatten(1, 2)  # [n, T·out, in]
-    return (v * (matrix @ v)).sum(1)
-
-
-def _probed(layer: LayerRecord, x: Tensor, u: Tensor, W: Tensor, start: int, seed: int) -> Terms:
+def _probed(layer: LayerRecord, x: Tensor, u: Tensor, W: Tensor, start: int, samples: int, seed: int) -> Terms:
     """The forms of R, each the mean over random directions whose covariance is the form's weight."""
     assert layer.residual_times is not None
-    (n, T, out), size = u.shape, x.shape[2]
-    root = x if size < T else _root(x @ x.transpose(1, 2))  # L [n, T, r] with L Lᵀ = K
+    (n, _, out), size = u.shape, x.shape[2]
+    root, count = gram_root(x), probes(samples)
     total = Terms(x.new_zeros(n), x.new_zeros(n), x.new_zeros(n, out), x.new_zeros(n, size))
-    for probe in range(PROBES):
-        stream = seed * PROBES + probe
-        by_out, by_in = (_signs(start, (n, root.shape[2], width), stream, x) for width in (out, size))
+    for probe in range(count):
+        stream = seed * MOST_PROBES + probe
+        by_out, by_in = (signs(start, (n, root.shape[2], width), stream, x) for width in (out, size))
         trace, relative = root @ by_out, root @ (by_in @ W.T)  # [n, T, out]
         row, x_signed = u * by_out[:, :1], x * by_in[:, :1]
         column = x_signed @ W.T
@@ -172,23 +156,4 @@ def _probed(layer: LayerRecord, x: Tensor, u: Tensor, W: Tensor, start: int, see
             (row * layer.residual_times(row)).sum(1),
             (x_signed * (layer.residual_times(column) @ W)).sum(1),
         )
-    return Terms(*(part / PROBES for part in (total.trace, total.relative, total.rows, total.columns)))
-
-
-def _signs(start: int, shape: tuple[int, ...], stream: int, like: Tensor) -> Tensor:
-    """±1 [n, ...], a hash of the sample's place in the split, so that they do not depend on how samples are chunked."""
-    each = shape[1] * shape[2]
-    key = torch.arange(start * each, (start + shape[0]) * each, device=like.device)
-    key = (key + (stream + 1) * 0x632BE59BD9B4E019 % (1 << 62)) * 0x1E3779B97F4A7C15  # int64 wraps around
-    for multiplier in (0x3F58476D1CE4E5B9, 0x14D049BB133111EB):
-        key = (key ^ (key >> 29)) * multiplier
-    return (1 - 2 * ((key >> 40) & 1)).to(like.dtype).reshape(shape)
-
-
-def _root(K: Tensor) -> Tensor:
-    """L with L Lᵀ = K, for positive semidefinite K [n, T, T]."""
-    if K.shape[1] == 1:
-        return K.sqrt()
-    values, vectors = torch.linalg.eigh(K)
-    root: Tensor = vectors * values.clamp(min=0).sqrt()[:, None, :]
-    return root
+    return Terms(*(part / count for part in (total.trace, total.relative, total.rows, total.columns)))

@@ -25,7 +25,7 @@ from audit.duality.layer import Duals, LayerPairs, measure_pairs
 from audit.duality.limits import too_curved, too_many_patches
 from audit.duality.pairs import Pairs
 from audit.duality.tail import Lines
-from audit.duality.trace import hessian_trace
+from audit.duality.trace import gauss_newton_trace, trace_of_rest
 from audit.duality.widths import SAMPLES, SAMPLES_OF_CONVOLUTIONS, flatness_widths, spaced
 from audit.layers import DenseLayer
 from audit.loss import SquaredError
@@ -65,18 +65,20 @@ class DualityFold:
         else:
             test, train = audit.test, audit.train
             self._partner = nearest_partners(self._sided(test.x, test.y), self._sided(train.x, train.y))
-        self._traces = dict.fromkeys((layer.name for layer in audit.layers if _size(layer) > DENSE_LIMIT), 0.0)
+        self._traces = {layer.name: 0.0 for layer in audit.layers if layer.tokens > 1 or _size(layer) > DENSE_LIMIT}
         self._evidence: dict[str, Evidence] = {}
         self._curvature = {layer.name: "hessian" for layer in audit.layers}
         self._too_curved: dict[str, str] = {}
+        self._curved: set[str] = set()  # layers with a curved network behind them
 
     def see(self, record: Record) -> None:
-        """Adds to the traces of layers too large for a complete basis, and looks for partners among features."""
+        """Adds to the traces of layers that may have no complete basis, and looks for partners among features."""
         for name, layer in record.layers.items():
             if (why := too_curved(layer)) is not None:
                 self._too_curved[name] = why
             elif name in self._traces:
-                self._traces[name] += hessian_trace(record, name)
+                self._traces[name] += gauss_newton_trace(record, name)
+                self._curved |= {name} if layer.residual_times is not None else set()
             if layer.curvature != "exact":
                 self._curvature[name] = layer.curvature
         if self._features is None:
@@ -144,9 +146,13 @@ class DualityFold:
         classes = len(class_names(self._audit)) if self._labelled else None
         found = decompose(duals, numbers, basis, settings.widths, classes)
         self._evidence[layer.name] = found.evidence
-        trace = self._traces[layer.name] / len(self._audit.train) if basis.trace is None else basis.trace
+        trace = self._trace(layer) if basis.trace is None else basis.trace
         block = replace(filled(block, numbers, basis, found), trace_hessian=trace)
         return self._with_widths(block, duals, found)
+
+    def _trace(self, layer: DenseLayer) -> float:
+        rest = trace_of_rest(self._audit, layer.name) if layer.name in self._curved else 0.0
+        return (self._traces[layer.name] + rest) / len(self._audit.train)
 
     def _with_widths(self, block: DualityBlock, duals: Duals, found: Decomposition) -> DualityBlock:
         directions = found.projections.leading

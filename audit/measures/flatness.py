@@ -18,9 +18,10 @@ from torch import Tensor
 from audit.blocks.flatness import LayerFlatness, NetworkFlatness
 from audit.card import Card
 from audit.cards.flatness import CARDS
+from audit.curvature.rest import is_probed
 from audit.flatness.quotients import Directions, quotients
 from audit.flatness.summary import Draws, Sums, Top, layer_block, network_block
-from audit.flatness.terms import is_probed, terms_of
+from audit.flatness.terms import terms_of
 from audit.layers import DenseLayer, dense_only
 from audit.measure import Audit, Fold, Measurement
 from audit.record import Record
@@ -57,9 +58,9 @@ class _Fold:
         for layer in self._layers:
             bias = self._audit.network.get_submodule(layer.module).bias if layer.bias else None
             assert bias is None or isinstance(bias, Tensor)
-            terms = terms_of(record, layer.name, self._weights[layer.name], bias, self._audit.settings.seed)
-            captured = record.layers[layer.name]
-            self._sums[layer.name].add(terms, "estimated" if is_probed(captured) else captured.curvature)
+            n, seed, captured = len(self._audit.train), self._audit.settings.seed, record.layers[layer.name]
+            terms = terms_of(record, layer.name, self._weights[layer.name], bias, n, seed)
+            self._sums[layer.name].add(terms, "estimated" if is_probed(captured, n) else captured.curvature)
 
     def finish(self) -> Measurement:
         """The largest eigenvalues, the intervals, and the blocks."""

@@ -50,7 +50,6 @@ def test_a_table_without_room_gives_the_same(make_audit, name) -> None:
 @pytest.mark.parametrize("name", ["relu", "tanh", "tokens", "binary"])
 def test_iteration_agrees_with_diagonalisation(make_audit, monkeypatch, name, k) -> None:
     monkeypatch.setattr(spectrum, "SMALL", 0)
-    monkeypatch.setattr(spectrum, "DENSE_LIMIT", 4096)
     for hessian, H, _ in hessians(make_audit, name, n=20):
         pairs = top_eigenpairs(hessian, k)
         values = torch.linalg.eigvalsh(H).flip(0)[: min(k, hessian.dim)]

@@ -27,7 +27,7 @@ def test_only_networks_without_residual_curvature_are_known_to_be_straight(make_
     network, x, y = build(name, n=9)
     audit = make_audit(network, x.numpy(), y.numpy(), x[:2].numpy(), y[:2].numpy(), task=ZOO[name].task)
     if is_piecewise_linear(audit.network):
-        passed = audit.capture._run(audit.capture._ready(audit.train.x))
+        passed = audit.capture.run(audit.capture._ready(audit.train.x))
         gradient = audit.loss.gradient(passed.f.detach().double(), audit.train.y)
         assert not find_residuals(list(audit.layers), passed.f, gradient, passed.calls).by_layer
 

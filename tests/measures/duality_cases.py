@@ -47,8 +47,9 @@ def grown(network: nn.Module, seed: int = 0, scale: float = 1.0) -> nn.Module:
 
 def normed() -> nn.Sequential:
     network = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
-    network[1].running_mean.uniform_(-1, 1)  # type: ignore[union-attr, operator]
-    network[1].running_var.uniform_(0.5, 2)  # type: ignore[union-attr, operator]
+    generator = torch.Generator().manual_seed(0)
+    network[1].running_mean.uniform_(-1, 1, generator=generator)  # type: ignore[union-attr, operator]
+    network[1].running_var.uniform_(0.5, 2, generator=generator)  # type: ignore[union-attr, operator]
     return network
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from zoo import build
 
 from audit.blocks.duality import Carriers
-from audit.duality import limits
+from audit.curvature import rest
 from audit.measures.duality import ALL_ZERO
 from audit.progress import Progress
 from audit.suite import run_suite
@@ -169,17 +169,17 @@ def test_carriers_add_up_to_the_gap(make_audit: AuditMaker) -> None:
     assert first.gap == pytest.approx(first.test_loss - first.partner_loss)
 
 
-def test_a_curved_layer_over_too_many_tokens_is_a_sentence(
+def test_a_curved_layer_over_many_tokens_keeps_its_leading_directions(
     make_audit: AuditMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network, x, y = build("tokens")
-    audit = make_audit(network, x.numpy(), y.numpy(), x.numpy(), y.numpy())
-    before = run_suite(audit, Progress()).measurements["duality"].layers
-    monkeypatch.setattr(limits, "MOST_TRACE_PASSES", 10)
-    after = run_suite(audit, Progress()).measurements["duality"].layers
-    width = next(layer.out_features for layer in audit.layers if layer.name == "embed")
-    assert after["embed"].skipped == (
-        f"a layer over 5 tokens with a curved network behind it: the trace of its Hessian takes {5 * width} second "
-        "derivatives of every train sample, more than the 10 that are tried"
-    )
-    assert "too" not in str(before["embed"].skipped) and before["head"].skipped == after["head"].skipped
+    audit = make_audit(network, x.numpy(), y.numpy(), x.numpy(), y.numpy(), directions=3)
+    whole = run_suite(audit, Progress()).measurements
+    monkeypatch.setattr(rest, "EXACT_UNITS", 0)
+    monkeypatch.setattr(rest, "EXACT_PRODUCTS", 0)
+    few = run_suite(audit, Progress()).measurements
+    before, after = (found["duality"].layers["embed"] for found in (whole, few))
+    assert (before.basis_complete, after.basis_complete, after.directions) == (True, False, 3)
+    assert sorted(after.eigenvalues) == pytest.approx(sorted(sorted(before.eigenvalues)[-3:]), rel=1e-5)
+    assert after.trace_hessian == pytest.approx(few["flatness"].layers["embed"].trace, rel=1e-10)
+    assert before.trace_hessian == pytest.approx(whole["flatness"].layers["embed"].trace, rel=1e-10)

@@ -16,6 +16,7 @@ from references import flatness as reference
 from torch import Tensor, nn
 from zoo import ZOO, Tied, build
 
+from audit.curvature import rest
 from audit.flatness import terms
 from audit.measure import Audit, Measurement
 from audit.measures.flatness import Flatness
@@ -283,9 +284,10 @@ def test_probing_with_uncorrelated_signs_gives_the_exact_numbers(make_audit, mon
     x = torch.randn(6, *tokens, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     y = torch.arange(6) % 3
     exact = flatness_of(make_audit, copy.deepcopy(network), x, y)
-    monkeypatch.setattr(terms, "EXACT_UNITS", 0)
-    monkeypatch.setattr(terms, "PROBES", 64)
-    monkeypatch.setattr(terms, "_signs", hadamard)
+    monkeypatch.setattr(rest, "EXACT_UNITS", 0)
+    monkeypatch.setattr(rest, "EXACT_PRODUCTS", 0)
+    monkeypatch.setattr(terms, "probes", lambda samples: 64)
+    monkeypatch.setattr(terms, "signs", hadamard)
     probed = flatness_of(make_audit, copy.deepcopy(network), x, y)
     first = next(iter(probed.layers.values()))
     assert first.hessian == "estimated"
@@ -303,8 +305,8 @@ def test_probing_with_uncorrelated_signs_gives_the_exact_numbers(make_audit, mon
 
 
 def test_signs_are_fair_and_uncorrelated() -> None:
-    signs = terms._signs(17, (4000, 3, 4), 5, torch.zeros(1, dtype=torch.float64)).flatten(1)
-    other = terms._signs(17, (4000, 3, 4), 6, torch.zeros(1, dtype=torch.float64)).flatten(1)
+    signs = rest.signs(17, (4000, 3, 4), 5, torch.zeros(1, dtype=torch.float64)).flatten(1)
+    other = rest.signs(17, (4000, 3, 4), 6, torch.zeros(1, dtype=torch.float64)).flatten(1)
     covariance = signs.T @ signs / 4000 - torch.eye(12)
     assert set(signs.unique().tolist()) == {-1.0, 1.0}
     for noise in (signs.mean(0), covariance, (signs * other).mean(0)):
@@ -312,7 +314,8 @@ def test_signs_are_fair_and_uncorrelated() -> None:
 
 
 def test_random_signs_do_not_depend_on_the_chunks(make_audit, monkeypatch) -> None:
-    monkeypatch.setattr(terms, "EXACT_UNITS", 0)
+    monkeypatch.setattr(rest, "EXACT_UNITS", 0)
+    monkeypatch.setattr(rest, "EXACT_PRODUCTS", 0)
     network, x, y = build("tokens", n=10)
     whole = flatness_of(make_audit, copy.deepcopy(network), x, y)
     audit = make_audit(network, x.numpy(), y.numpy(), x[:2].numpy(), y[:2].numpy(), bootstrap=50)
