@@ -29,6 +29,9 @@ from audit.record import LayerRecord, Record
 from audit.sensitivity.singular import narrow_factor
 from audit.watch import has_convolutions, hooked, scores
 
+FORWARD = 64  # samples at once that a forward pass alone is quickest with
+FORWARD_SHARE = 4  # … but no more than that many chunks of the whole pass, which keeps far more than this of a sample
+
 
 @dataclass(frozen=True)
 class Capture:
@@ -44,7 +47,7 @@ class Capture:
 
     def forward(self, x: Tensor, y: Tensor) -> Iterator[Record]:
         """Scores, losses and layer inputs, without any backward pass."""
-        for start, rows, xs, ys in self.batches(x, y):
+        for start, rows, xs, ys in self.batches(x, y, self.forward_size):
             with torch.no_grad():
                 record = self._record(start, rows, ys, self.run(xs), None, None)
             yield record
@@ -67,14 +70,28 @@ class Capture:
     def _passed_back(self, start: int, x: Tensor, y: Tensor, passed: Passed, closed: ClosedForms | None) -> Record:
         """The record after the backward passes; x its samples as they were given."""
         side_by_side = self.side_by_side and not self._convolves  # convolutions are quicker one by one
-        sums = None if closed is None else SquareSums(closed, passed.others, len(x))
+        gradient = self.loss.gradient(passed.f.detach().double()[: len(x)], y[: len(x)])
+        sums = None if closed is None else SquareSums(closed, passed.others, len(x), gradient)
         found = jacobians(passed, self.layers, side_by_side, sums)
         handed = None if sums is None else handed_over(passed.f, passed.others, sums)
         return self._record(start, len(x), y, passed, found, ChunkGradients(self._others, x, handed))
 
-    def batches(self, x: Tensor, y: Tensor) -> Iterator[tuple[int, int, Tensor, Tensor]]:
+    @property
+    def forward_size(self) -> int:
+        """Samples at once where no backward pass follows: few of them waste time, and their memory is small."""
+        wide = (
+            self.chunk if has_convolutions(self.network) else max(self.chunk, min(FORWARD, FORWARD_SHARE * self.chunk))
+        )
+        return self.fixed_batch or wide
+
+    @property
+    def full_size(self) -> int:
+        """Samples at once in the whole pass."""
+        return self.fixed_batch or self.chunk
+
+    def batches(self, x: Tensor, y: Tensor, size: int = 0) -> Iterator[tuple[int, int, Tensor, Tensor]]:
         """(start, rows that count, x, y). A network with a fixed batch is fed its last chunk filled up with repeats."""
-        size = self.fixed_batch or self.chunk
+        size = size or self.full_size
         for start in range(0, len(x), size):
             rows = min(size, len(x) - start)
             filling = (self.fixed_batch or rows) - rows

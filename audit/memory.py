@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from audit.errors import BudgetError, UsageError
+from audit.gradients.closed import scores_together
+from audit.gradients.local import form_of
 from audit.layers import DenseLayer, Layers, PassedBy
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 COMFORTABLE = 128 << 20  # bytes of Jacobians per chunk beyond which a CPU only waits for memory
-COMFORTABLE_IN_TURN = 32 << 20  # the same where one backward pass after the other walks over the same activations
+COMFORTABLE_IN_TURN = 48 << 20  # the same where one backward pass after the other walks over the same activations
 OVERHEAD = 2.0  # temporaries of autograd and of the measures, over what the estimate counts
 
 
@@ -42,23 +44,27 @@ def bytes_per_sample(
     """Upper estimate of what one sample needs in a forward and `outputs` backward passes.
 
     Activations once, their gradients once, or once per output where the backward passes run side by side, and for each
-    dense layer its input, its answer and its Jacobian.
+    dense layer its input, answer and Jacobian; at other layers' answers, the signals of the scores held at once.
     """
-    counted: list[int] = [example.numel()]
-    handles = [
-        module.register_forward_hook(lambda _m, _i, output: counted.append(_numbers(output)))
-        for module in network.modules()
-        if not any(True for _ in module.children())
-    ]
+    counted, heard = [example.numel()], [0]
+
+    def count(module: nn.Module, _inputs: object, output: object) -> None:
+        counted.append(_numbers(output))
+        if form_of(module) is not None:
+            heard.append(_numbers(output))
+
+    leaves = [module for module in network.modules() if not any(True for _ in module.children())]
+    handles = [module.register_forward_hook(count) for module in leaves]
     try:
         network(example)
     finally:
         for handle in handles:
             handle.remove()
-    activations = sum(counted) / len(example)
+    activations, answers = (sum(parts) / len(example) for parts in (counted, heard))
     dense = sum(_layer_numbers(layer, outputs) for layer in layers)
     size = torch.finfo(next(network.parameters()).dtype).bits // 8
-    return int(OVERHEAD * size * (activations * (1 + (outputs if side_by_side else 1)) + dense))
+    held = 0.0 if side_by_side else answers * min(outputs, scores_together(int(answers)))
+    return int(size * (OVERHEAD * (activations * (1 + (outputs if side_by_side else 1)) + dense) + held))
 
 
 def _layer_numbers(layer: DenseLayer, outputs: int) -> int:

@@ -19,7 +19,7 @@ class Records:
 
     def __init__(self, capture: Capture, x: Tensor, y: Tensor, room: int, full: bool) -> None:
         self.capture, self._full, self._new = capture, full, True
-        self.chunks = -(-len(x) // (capture.fixed_batch or capture.chunk))  # records that a walk meets
+        self.chunks = -(-len(x) // (capture.full_size if full else capture.forward_size))  # records that a walk meets
         self.x, self.y, self.room = x, y, room
         self._kept: list[Record] | None = None
 

@@ -99,12 +99,15 @@ def test_layers_that_work_in_place_do_not_overwrite_what_was_captured() -> None:
 def test_forward_records_hold_inputs_and_losses_but_no_jacobian() -> None:
     capture, x, y = capture_of("relu", chunk=3)
     full, forward = list(capture.full(x, y)), list(capture.forward(x, y))
-    for ours, theirs in zip(forward, full, strict=True):
-        assert torch.equal(ours.loss, theirs.loss)
-        assert ours.input_jacobian is None
-        for name, layer in ours.layers.items():
-            assert torch.equal(layer.x, theirs.layers[name].x)
-            assert layer.J.shape[1] == 0
+    assert (
+        max(len(record.loss) for record in full) < max(len(record.loss) for record in forward) <= capture.forward_size
+    )
+    assert close(*(torch.cat([record.loss for record in records]) for records in (forward, full)))
+    for name in full[0].layers:
+        assert close(*(torch.cat([record.layers[name].x for record in records]) for records in (forward, full)))
+    for record in forward:
+        assert record.input_jacobian is None
+        assert all(layer.J.shape[1] == 0 for layer in record.layers.values())
 
 
 class Prototypes(nn.Module):

@@ -57,7 +57,7 @@ class Pairs:
         self._kept = keep
 
     def _run(self) -> Iterator[PairChunk]:
-        size = self.capture.fixed_batch or self.capture.chunk
+        size = self.capture.forward_size
         train, test = self._audit.train, self._audit.test
         for start in range(0, len(self), size):
             positions = slice(start, min(start + size, len(self)))
@@ -66,7 +66,10 @@ class Pairs:
             yield PairChunk(positions, self._forward(test.x[rows], test.y[rows]), self._forward(x, y), x, y)
 
     def _forward(self, x: Tensor, y: Tensor) -> Record:
-        return next(self.capture.forward(x, y))
+        """The pass without the layers' answers, which nobody asks a pair for: so that more pairs can be kept."""
+        record = next(self.capture.forward(x, y))
+        layers = {name: replace(layer, z=layer.z.new_empty(0)) for name, layer in record.layers.items()}
+        return replace(record, layers=layers)
 
 
 def in_float64(capture: Capture) -> Capture:

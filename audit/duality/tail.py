@@ -59,7 +59,7 @@ class Lines:
         return self._capture.loss.value(f, self._y)
 
     def _whole_losses(self, change: Tensor) -> Tensor:
-        size = self._capture.fixed_batch or self._capture.chunk
+        size = self._capture.forward_size
         parts = zip(torch.split(self._x, size), torch.split(self._y, size), strict=True)
         return torch.cat([shifted_losses(self._capture, self._layer, lambda x: x @ change.T, *part) for part in parts])
 

@@ -147,13 +147,10 @@ def _probed(layer: LayerRecord, x: Tensor, u: Tensor, W: Tensor, start: int, sam
     for probe in range(count):
         stream = seed * MOST_PROBES + probe
         by_out, by_in = (signs(start, (n, root.shape[2], width), stream, x) for width in (out, size))
-        trace, relative = root @ by_out, root @ (by_in @ W.T)  # [n, T, out]
-        row, x_signed = u * by_out[:, :1], x * by_in[:, :1]
-        column = x_signed @ W.T
-        total += Terms(
-            (trace * layer.residual_times(trace)).sum((1, 2)),
-            (relative * layer.residual_times(relative)).sum((1, 2)),
-            (row * layer.residual_times(row)).sum(1),
-            (x_signed * (layer.residual_times(column) @ W)).sum(1),
-        )
+        x_signed = x * by_in[:, :1]
+        moved = torch.stack([root @ by_out, root @ (by_in @ W.T), u * by_out[:, :1], x_signed @ W.T])
+        R_moved = layer.residual_times(moved)  # [4, n, T, out]
+        trace, relative, row, _ = moved * R_moved
+        column = (x_signed * (R_moved[3] @ W)).sum(1)
+        total += Terms(trace.sum((1, 2)), relative.sum((1, 2)), row.sum(1), column)
     return Terms(*(part / count for part in (total.trace, total.relative, total.rows, total.columns)))

@@ -63,6 +63,13 @@ class ChunkGradients:
         closed = None if handed is None else handed.gradients(rows, cotangent)
         return self._others.ways(self._x).gradients(self._x[rows.to(self._x.device)], cotangent, closed)
 
+    def loss_gradients(self, rows: Tensor, gradient: Tensor) -> Gradients:
+        """The same for ∂l/∂f of the record's own loss, which may be at hand."""
+        if self._handed is None or self._handed.squares.combined is None:
+            return self.gradients(rows, gradient)
+        closed = {name: values[rows] for name, values in self._handed.squares.combined.items()}
+        return self._others.ways(self._x).gradients(self._x[rows.to(self._x.device)], gradient, closed)
+
     def release(self) -> None:
         """Lets go of the pass."""
         self._handed = None

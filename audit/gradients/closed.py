@@ -19,6 +19,7 @@ from audit.gradients.local import Form
 from audit.watch import hooked
 
 NUMBERS = 1 << 22  # numbers held at once (32 MB in float64)
+SCORES = 5  # whose signals are held at once: the quickest are all, but these weigh less
 CACHED = 1 << 19  # numbers worked on at once: 4 MB, which a processor's cache holds
 Gradients = dict[str, Tensor]  # by parameter name [n, *shape]
 
@@ -65,20 +66,32 @@ class ClosedForms:
         return found
 
 
-class SquareSums:
-    """Σ_j ‖∂f_i/∂θ_j‖² and Σ_j θ_j² ‖∂f_i/∂θ_j‖² of the first `rows` samples i of a forward pass [rows], float64."""
+def scores_together(numbers: int) -> int:
+    """How many scores are taken in at once, if each has so many numbers in its signals."""
+    return max(1, min(SCORES, NUMBERS // max(1, numbers)))
 
-    def __init__(self, forms: ClosedForms, calls: Calls, rows: int) -> None:
+
+class SquareSums:
+    """Σ_j ‖∂f_i/∂θ_j‖² and Σ_j θ_j² ‖∂f_i/∂θ_j‖² of the first `rows` samples i of a forward pass [rows], float64.
+
+    With `cotangent` [rows, C], beside them the gradients of cotangent_i · f_i, unless they are large.
+    """
+
+    def __init__(self, forms: ClosedForms, calls: Calls, rows: int, cotangent: Tensor | None = None) -> None:
         self.forms, self._calls, self._rows = forms, calls, rows
         self.answers = forms.answers(calls)
         device = next(forms.network.parameters()).device
         self.plain, self.weighted = (torch.zeros(rows, dtype=torch.float64, device=device) for _ in range(2))
         self._weights = {name: forms.network.get_parameter(name).double().square().flatten() for name in forms.names}
 
+        self._cotangent, self._taken = cotangent, 0
+        small = rows * sum(weights.numel() for weights in self._weights.values()) <= NUMBERS
+        self.combined: Gradients | None = {} if cotangent is not None and small else None
+
     @property
     def together(self) -> int:
         """How many scores are best taken in at once."""
-        return max(1, NUMBERS // max(1, sum(z.numel() for z in self.answers)))
+        return scores_together(sum(z.numel() for z in self.answers))
 
     def add(self, scores: Sequence[Sequence[Tensor]]) -> None:
         """Takes in some scores; of each, its signal at every answer."""
@@ -87,13 +100,14 @@ class SquareSums:
             size = sum(weights.numel() for name, weights in self._weights.items() if self._is_of(name, path))
             most = max(1, NUMBERS // max(1, size))
             for first in range(0, len(scores), most):
-                self._add(path, [own[number] for own in signals[first : first + most]], size)
+                self._add(path, [own[number] for own in signals[first : first + most]], size, self._taken + first)
+        self._taken += len(scores)
 
     def _is_of(self, name: str, path: str) -> bool:
         return name.rpartition(".")[0] == path
 
-    def _add(self, path: str, signals: Sequence[Sequence[Tensor]], size: int) -> None:
-        """Some scores' signals at the answers of one module, a few samples at a time."""
+    def _add(self, path: str, signals: Sequence[Sequence[Tensor]], size: int, first: int) -> None:
+        """The signals of the scores from `first` on at the answers of one module, a few samples at a time."""
         largest = max((g[0].numel() for g in signals[0]), default=0)
         block = max(1, CACHED // (len(signals) * max(1, size, largest)))
         for start in range(0, self._rows, block):
@@ -103,3 +117,12 @@ class SquareSums:
                 squared = values.double().square().sum(1).flatten(1)
                 self.plain[rows] += squared.sum(1)
                 self.weighted[rows] += squared @ self._weights[name]
+                if self.combined is not None:
+                    self._combine(name, rows, values, slice(first, first + len(signals)))
+
+    def _combine(self, name: str, rows: slice, values: Tensor, scores: slice) -> None:
+        assert self.combined is not None and self._cotangent is not None
+        if name not in self.combined:
+            self.combined[name] = values.new_zeros(self._rows, *values.shape[2:])
+        shares = self._cotangent[rows, None, scores].to(values.dtype)  # [n, 1, K]
+        self.combined[name][rows] += (shares @ values.flatten(2)).reshape(len(values), *values.shape[2:])

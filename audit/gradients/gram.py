@@ -194,7 +194,7 @@ class GradientSource:
                 dense[name] = (x, delta)
         if self._rest:
             assert record.others is not None
-            others = record.others.gradients(rows, g)
+            others = record.others.loss_gradients(rows, g) if own else record.others.gradients(rows, g)
             formed[REST] = torch.cat([others[name].flatten(1).double() for name in self._rest], 1)
         return _Gradients(dense, formed)
 

@@ -126,7 +126,7 @@ class SensitivityFold:
 
     def _sampled(self) -> tuple[float, float]:
         audit = self._audit
-        size = audit.capture.fixed_batch or audit.capture.chunk
+        size = audit.capture.forward_size
         whole = len(audit.train.x) // size * size or len(audit.train.x)  # a fixed batch leaves an incomplete rest out
         x = audit.train.x if audit.capture.fixed_batch is None else audit.train.x[:whole]
         chunks = [as_fed(audit.network, part) for part in torch.split(x, size)]
