@@ -75,6 +75,32 @@ def test_gradients_are_those_of_autograd(name, fixed_batch, rows):
             assert torch.allclose(ours, torch.tensordot(c, expected[row][name], 1), rtol=EXACT, atol=EXACT), name
 
 
+@pytest.mark.parametrize("numbers", [1, 900, 1 << 22], ids=["by-a-pass", "score-by-score", "at-hand"])
+@pytest.mark.parametrize("how", [{}, {"fixed_batch": 4}, {"side_by_side": False}], ids=["free", "fixed", "in-turn"])
+@pytest.mark.parametrize("name", CASES)
+def test_loss_gradients_are_those_of_autograd(name, how, numbers, monkeypatch):
+    monkeypatch.setattr("audit.gradients.closed.NUMBERS", numbers)
+    capture, x = capture_of(name, **how)
+    names, expected = other_parameters(capture.network, capture.layers), truth(capture.network, x)
+    for record in records_of(capture, x):
+        rows = torch.arange(len(record.f)).flip(0)
+        found = record.others.loss_gradients(rows, record.gradient[rows])
+        assert set(found) == set(names)
+        for name in names:
+            for ours, row in zip(found[name], rows.tolist(), strict=True):
+                theirs = torch.tensordot(record.gradient[row], expected[record.start + row][name], 1)
+                assert torch.allclose(ours, theirs, rtol=EXACT, atol=EXACT), name
+
+
+def test_loss_gradients_take_no_backward_pass_of_their_own(monkeypatch):
+    capture, x = capture_of("pictures")
+    record = next(iter(records_of(capture, x)))
+    monkeypatch.setattr(torch.autograd, "grad", None)
+    record.others.loss_gradients(torch.arange(3), record.gradient)
+    with pytest.raises(TypeError):
+        record.others.gradients(torch.arange(3), record.gradient)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_runs_again_where_the_pass_has_seen_everything(name):
     capture, x = capture_of(name)
