@@ -12,10 +12,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, fx, nn
 
-from audit.capture import Capture
+from audit.duality.answers import Answers, stands_alone
 from audit.duality.dual import as_raw, shifted_losses
 from audit.layers import DenseLayer
-from audit.watch import as_fed, hooked, scores
 
 AGREEMENT = 1e-10
 
@@ -25,14 +24,15 @@ Losses = Callable[[float], Tensor]  # t → losses [n]
 class Lines:
     """Losses of a few samples along straight lines in the weights of one layer."""
 
-    def __init__(self, capture: Capture, layer: DenseLayer, x: Tensor, y: Tensor) -> None:
-        self._capture, self._layer = capture, layer
-        self._x, self._y = x, y.to(next(capture.network.parameters()).device)
+    def __init__(self, answers: Answers, layer: DenseLayer) -> None:
+        self._capture, self._layer, self._x = answers.capture, layer, answers.x
+        capture, x, y = answers.capture, answers.x, answers.y
+        self._y = y.to(next(capture.network.parameters()).device)
         self._tail = None if capture.fixed_batch else cut_behind(capture.network, layer)
         if self._tail is None:
             self.own = torch.cat([record.loss for record in capture.forward(x, y)])  # losses at W itself [n]
             return
-        self._given, self._z, f = _input_and_answer(capture, layer, x)
+        self._given, self._z, f = answers.of(layer)
         self.own = capture.loss.value(f.double(), self._y)
         if not torch.allclose(self._tail_losses(self._z), self.own, rtol=AGREEMENT, atol=AGREEMENT):
             self._tail = None
@@ -66,7 +66,7 @@ class Lines:
 
 def cut_behind(network: nn.Module, layer: DenseLayer) -> fx.GraphModule | None:
     """The network from the layer's answer on, or None where it cannot be had alone."""
-    if not layer.cut_point or layer.calls > 1 or layer.tied_with:
+    if not stands_alone(layer):
         return None
     try:
         with warnings.catch_warnings():
@@ -92,16 +92,3 @@ def _cut(traced: fx.GraphModule, path: str) -> fx.GraphModule | None:
             return None
         graph.erase_node(node)
     return fx.GraphModule(traced, graph)
-
-
-@torch.no_grad()
-def _input_and_answer(capture: Capture, layer: DenseLayer, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What the layer is given and what it answers, in their raw shapes, and the scores."""
-    seen: list[tuple[Tensor, Tensor]] = []
-
-    def keep(_module: nn.Module, inputs: tuple[Tensor, ...], z: Tensor) -> None:
-        seen.append((inputs[0].clone(), z.clone()))
-
-    with hooked(capture.network, {layer.module: keep}):
-        f = scores(capture.network, as_fed(capture.network, x))
-    return *seen[0], f

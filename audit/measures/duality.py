@@ -16,6 +16,7 @@ from audit.blocks.duality import DualityBlock
 from audit.card import Card
 from audit.cards.duality import CARDS
 from audit.curvature.hessian import DENSE_LIMIT
+from audit.duality.answers import Answers
 from audit.duality.basis import hessian_basis
 from audit.duality.block import approximation, filled, is_fitted, why_not_dual, with_residuals
 from audit.duality.bootstrap import Evidence, bootstrap
@@ -69,6 +70,7 @@ class DualityFold:
         self._evidence: dict[str, Evidence] = {}
         self._curvature = {layer.name: "hessian" for layer in audit.layers}
         self._too_curved: dict[str, str] = {}
+        self._answers: Answers | None = None
         self._curved: set[str] = set()  # layers with a curved network behind them
 
     def see(self, record: Record) -> None:
@@ -158,12 +160,23 @@ class DualityFold:
         directions = found.projections.leading
         if not len(directions):
             return block
-        train = self._audit.train
-        rows = spaced(len(train), SAMPLES if duals.layer.patches is None else SAMPLES_OF_CONVOLUTIONS)
-        lines = Lines(duals.pairs.capture, duals.layer, train.x[rows], train.y[rows])
+        answers = self._answers_at(duals.layer, duals.pairs)
+        lines = Lines(answers, duals.layer)
         curvatures = found.projections.values[: len(directions)].tolist()
         widths = flatness_widths(lines, directions, curvatures, float(duals.W.norm()))
-        return replace(block, widths=widths, width_samples=len(rows))
+        return replace(block, widths=widths, width_samples=len(answers.x))
+
+    def _answers_at(self, layer: DenseLayer, pairs: Pairs) -> Answers:
+        """The samples that widths are found on; all layers but convolutions share one run over them."""
+        if layer.patches is None and self._answers is not None:
+            return self._answers
+        train = self._audit.train
+        rows = spaced(len(train), SAMPLES if layer.patches is None else SAMPLES_OF_CONVOLUTIONS)
+        layers = [each for each in self._audit.layers if each.patches is None]
+        answers = Answers(pairs.capture, layers, train.x[rows], train.y[rows], pairs.room)
+        if layer.patches is None:
+            self._answers = answers
+        return answers
 
 
 def _size(layer: DenseLayer) -> int:
