@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import logging
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -29,7 +31,7 @@ class PdfUnavailable(AuditError):
 
 def write_pdf(html: str, path: Path) -> None:
     """Write the page as a PDF with bookmarks. The same page gives the same bytes."""
-    with _collector_at_rest():
+    with _collector_at_rest(), _fonts_without_a_date(), _quiet_about_subsets():
         _weasyprint().HTML(string=html).write_pdf(path, pdf_identifier=b"gen-audit")
 
 
@@ -43,6 +45,33 @@ def _collector_at_rest() -> Iterator[None]:
     finally:
         if running:
             gc.enable()
+
+
+@contextlib.contextmanager
+def _fonts_without_a_date() -> Iterator[None]:
+    """Where HarfBuzz's subset library is missing, fontTools cuts the fonts and would write the time into them."""
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    os.environ.setdefault("SOURCE_DATE_EPOCH", "0")
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ["SOURCE_DATE_EPOCH"]
+
+
+@contextlib.contextmanager
+def _quiet_about_subsets() -> Iterator[None]:
+    """Without WeasyPrint's advice, once per font, to install that library: the page is the same with fontTools."""
+
+    def heard(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("Using fontTools instead of HarfBuzz-Subset")
+
+    logger = logging.getLogger("weasyprint")
+    logger.addFilter(heard)
+    try:
+        yield
+    finally:
+        logger.removeFilter(heard)
 
 
 def _weasyprint() -> Any:

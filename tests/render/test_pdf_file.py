@@ -59,6 +59,20 @@ def test_pdf_has_the_same_bytes_again(drawn, tmp_path):
     assert (tmp_path / "again.pdf").read_bytes() == drawn[0].read_bytes()
 
 
+def test_without_the_subset_library_the_page_is_the_same_at_any_hour_and_nobody_is_told(tmp_path, monkeypatch, caplog):
+    import weasyprint.pdf.fonts
+
+    monkeypatch.setattr(weasyprint.pdf.fonts, "harfbuzz_subset", None)
+    written = []
+    for hour in (1_000_000_000.0, 1_700_000_000.0):
+        with monkeypatch.context() as patched:
+            patched.setattr("fontTools.misc.timeTools.time.time", lambda now=hour: now)
+            write_pdf("<p>Will it hold up?</p>", tmp_path / "page.pdf")
+        written.append((tmp_path / "page.pdf").read_bytes())
+    assert written[0] == written[1]
+    assert caplog.messages == []
+
+
 def test_pdf_has_pages_bookmarks_and_metadata():
     import weasyprint
 
