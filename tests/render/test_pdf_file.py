@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 import reports
 
-from audit.render import render_html, write_pdf
+from audit.render import pdf, render_html, write_pdf
 from audit.render.pdf import remedy
 from audit.report import Report
 
@@ -30,6 +30,12 @@ report = Report.from_json(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
 written = write_report(report, pathlib.Path(sys.argv[2]), ("html", "pdf", "json", "md"))
 print(*written.files, *written.missing, sep="\\n")
 """
+
+
+@pytest.fixture(scope="module")
+def weasyprint():
+    """The library, woken as a report wakes it: a bare import would warn."""
+    return pdf._weasyprint()
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +65,9 @@ def test_pdf_has_the_same_bytes_again(drawn, tmp_path):
     assert (tmp_path / "again.pdf").read_bytes() == drawn[0].read_bytes()
 
 
-def test_without_the_subset_library_the_page_is_the_same_at_any_hour_and_nobody_is_told(tmp_path, monkeypatch, caplog):
-    import weasyprint.pdf.fonts
-
+def test_without_the_subset_library_the_page_is_the_same_at_any_hour_and_nobody_is_told(
+    weasyprint, tmp_path, monkeypatch, caplog
+):
     monkeypatch.setattr(weasyprint.pdf.fonts, "harfbuzz_subset", None)
     written = []
     for hour in (1_000_000_000.0, 1_700_000_000.0):
@@ -73,9 +79,7 @@ def test_without_the_subset_library_the_page_is_the_same_at_any_hour_and_nobody_
     assert caplog.messages == []
 
 
-def test_pdf_has_pages_bookmarks_and_metadata():
-    import weasyprint
-
+def test_pdf_has_pages_bookmarks_and_metadata(weasyprint):
     document = weasyprint.HTML(string=render_html(reports.classification(), paper=True)).render()
     assert 10 <= len(document.pages) <= 30
     _, _, sections, _ = document.make_bookmark_tree()[0]
@@ -104,9 +108,7 @@ def test_pdf_has_pages_bookmarks_and_metadata():
     assert document.metadata.lang == "en"
 
 
-def test_the_first_page_is_the_summary_and_the_contents_follow():
-    import weasyprint
-
+def test_the_first_page_is_the_summary_and_the_contents_follow(weasyprint):
     for report in reports.both().values():
         document = weasyprint.HTML(string=render_html(report, paper=True)).render()
         _, _, sections, _ = document.make_bookmark_tree()[0]
@@ -173,5 +175,5 @@ def test_renderers_wake_nothing_heavy():
 def test_import_leaves_the_warning_filters_alone():
     with warnings.catch_warnings(record=True):
         before = list(warnings.filters)
-        write_pdf.__globals__["_weasyprint"]()
+        pdf._weasyprint()
         assert list(warnings.filters) == before
