@@ -7,13 +7,15 @@ sample (the margin of an image, a dead neuron) is left out of x, since H is zero
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from audit.record import Record
+
+CACHED = 1 << 17  # numbers (½ MB) of A that are used twice while the processor's cache holds them
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,10 @@ class SingleHessian:
     def times(self, V: Tensor) -> Tensor:
         """H V / scale; V [k, out, inputs in use] → the same shape."""
         u = pushed(self.x, V.to(self.x.device))
-        return pulled(self.x, (u @ self.A.mT) @ self.A, V.shape)
+        rows = max(1, CACHED // self.A[0].numel())
+        for part, A in zip(torch.split(u, rows), torch.split(self.A, rows), strict=True):
+            torch.bmm(part @ A.mT, A, out=part)
+        return pulled(self.x, u, V.shape)
 
     def whole(self, V: Tensor) -> Tensor:
         """V [k, out, inputs in use] → [k, out, in], double precision."""
@@ -51,24 +56,37 @@ class SingleHessian:
 
 def single_precision(records: Iterable[Record], name: str, samples: int, room: int) -> SingleHessian | None:
     """H of the mean loss over `samples` in `records`; None where it does not fit into `room`, or has a curved tail."""
-    left, xs = room, list[Tensor]()
-    roots: list[tuple[Tensor, Tensor]] = []
+    left, parts = room, list[tuple[slice, Tensor]]()
+    x = A = torch.empty(0)
     for record in records:
         layer = record.layers[name]
-        left -= 8 * (layer.x.numel() + layer.J.numel())  # the parts, and all of them put together
+        left -= 4 * (layer.x.numel() + layer.J.numel())
         if left < 0 or layer.residual_times is not None:
             return None
-        A = record.gauss_newton_root(name).flatten(2)
-        largest = A.abs().max().clamp(min=torch.finfo(torch.float64).tiny)
-        xs.append(layer.x.float())
-        roots.append(((A / largest).float(), largest))
-    largest = torch.stack([size for _, size in roots]).max()
-    A = torch.cat([part * (size / largest).float() for part, size in roots])
-    x = torch.cat(xs)
+        if not parts:
+            shapes = layer.x.shape[1:], layer.J.flatten(2).shape[1:]
+            x, A = (torch.empty(samples, *shape, device=layer.x.device) for shape in shapes)
+        x[record.start : record.start + len(layer.x)] = layer.x
+        parts += _fill(A, record, layer.J)
+    largest = torch.stack([size for _, size in parts]).max()
+    for rows, size in parts:
+        A[rows] *= size / largest
     used = (x != 0).flatten(0, 1).any(0)
     x = x if bool(used.all()) else x[:, :, used]
     shape = layer.layer.out_features, x.shape[2]
     return SingleHessian(shape, float(largest.square() / samples), x, A, used, room)
+
+
+def _fill(A: Tensor, record: Record, J: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Writes the record's part of A, some rows at a time, each such part over its largest entry; rows and entry."""
+    step, start = max(1, CACHED // J[0].numel()), record.start
+    for f, part in zip(torch.split(record.f, step), torch.split(J, step), strict=True):
+        root = record.loss_function.curvature_root_times(f, part.double()).flatten(2)
+        largest = torch.linalg.vector_norm(root, torch.inf).clamp(min=torch.finfo(torch.float64).tiny)
+        rows = slice(start, start + len(root))
+        A[rows] = root.div_(largest)
+        start = rows.stop
+        yield rows, largest
 
 
 def pushed(x: Tensor, V: Tensor) -> Tensor:

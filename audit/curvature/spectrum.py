@@ -46,7 +46,9 @@ def top_eigenpairs(
     single = hessian.single()
     if single is not None and single.dim > 4 * k:
         pairs = _in_double(hessian, single, iterated(single, k, tolerance / 2, seed, values_only), tolerance, seed)
-        if values_only or bool((pairs.residuals <= tolerance).all()):
+        if not values_only and _loose(pairs, tolerance):
+            pairs = _polished(hessian, pairs, tolerance)
+        if values_only or not _loose(pairs, tolerance):
             return pairs
     return iterated(hessian, k, tolerance, seed, values_only)
 
@@ -64,34 +66,56 @@ def _in_double(
     if k <= FEW:
         return _ritz(V, hessian.times(V.reshape(k, *hessian.shape)).flatten(1), hessian.shape, walks)
     values = rough.values.to(V) * single.scale
-    V, products = _sharpened(hessian, V, values, tolerance)
-    values[0], walks = V[0] @ products[-1], walks + len(products)
     signs = torch.randint(2, (k,), generator=torch.Generator().manual_seed(seed)).to(V) * 2 - 1
-    mixture = hessian.times((signs @ V).reshape(1, *hessian.shape)).flatten()
+    V, product, mixture, more = _sharpened(hessian, V, values, signs, tolerance)
+    values[0] = V[0] @ product
     scale = scale_of(values)
     residuals = rough.residuals.to(V).clamp(min=(mixture - (signs * values) @ V).norm() / scale)
-    residuals[0] = (products[-1] - values[0] * V[0]).norm() / scale
-    return EigenPairs(values, V.reshape(k, *hessian.shape), residuals, walks)
+    residuals[0] = (product - values[0] * V[0]).norm() / scale
+    return EigenPairs(values, V.reshape(k, *hessian.shape), residuals, walks + more)
 
 
-def _sharpened(hessian: LayerHessian, V: Tensor, values: Tensor, tolerance: float) -> tuple[Tensor, list[Tensor]]:
-    """V [k, dim] with a better first vector, and H times its first vector each time; the last is of the V returned.
+def _sharpened(
+    hessian: LayerHessian, V: Tensor, values: Tensor, signs: Tensor, tolerance: float
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    """V [k, dim] with a better first vector, H times that vector, H times the vectors' sum with `signs`, and walks.
 
     Rounding in single precision is relative to the eigenvalue, so the first vector suffers most. v + (λ − H)⁻¹ r takes
     its residual r away, with the values of the other vectors for H on their span, and 0 for H beyond.
     """
-    products: list[Tensor] = []
-    for _ in range(SHARPENED):
-        products.append(hessian.times(V[:1].reshape(1, *hessian.shape)).flatten())
-        largest = V[0] @ products[-1]
-        r = products[-1] - largest * V[0]
+    for walk in range(1, SHARPENED + 1):
+        both = torch.stack([V[0], signs @ V]).reshape(2, *hessian.shape)
+        product, mixture = hessian.times(both).flatten(1)
+        largest = V[0] @ product
+        r = product - largest * V[0]
         gaps = largest - values[1:]
-        if r.norm() <= tolerance / 2 * largest or bool((gaps <= CLOSE * largest).any()) or len(products) == SHARPENED:
+        if r.norm() <= tolerance / 2 * largest or bool((gaps <= CLOSE * largest).any()) or walk == SHARPENED:
             break
         inside = V[1:] @ r
         first = V[0] + (inside / gaps) @ V[1:] + (r - inside @ V[1:]) / largest
         V = _orthonormal(torch.cat([first[None] / first.norm(), V[1:]]))
-    return V, products
+    return V, product, mixture, walk
+
+
+def _loose(pairs: EigenPairs, tolerance: float) -> bool:
+    return not bool((pairs.residuals <= tolerance).all())
+
+
+def _polished(hessian: LayerHessian, pairs: EigenPairs, tolerance: float) -> EigenPairs:
+    """The pairs with every residual taken in double precision; where one is too large, the best in twice the span.
+
+    The other half of that span is the residuals themselves: where H would lead the vectors next.
+    """
+    V, shape, k = pairs.vectors.flatten(1), hessian.shape, len(pairs.values)
+    H_V = hessian.times(pairs.vectors).flatten(1)
+    found = _ritz(V, H_V, shape, pairs.iterations + 1)
+    if not _loose(found, tolerance):
+        return found
+    R = H_V - (V @ H_V.T) @ V
+    N = torch.linalg.qr((R - (R @ V.T) @ V).T)[0].T
+    N = _orthonormal(torch.cat([V, N]))[k:]
+    found = _ritz(torch.cat([V, N]), torch.cat([H_V, hessian.times(N.reshape(-1, *shape)).flatten(1)]), shape, 0)
+    return EigenPairs(found.values[:k], found.vectors[:k], found.residuals[:k], pairs.iterations + 2)
 
 
 def _orthonormal(V: Tensor) -> Tensor:
