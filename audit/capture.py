@@ -180,7 +180,7 @@ class Capture:
             gradient=gradient,
             layers=layers,
             input_jacobian=None if found is None else self._input_jacobian(rows, layers, found),
-            input_factor=None if found is None else self._input_factor(rows, layers, found),
+            entrance=None if found is None else self._entrance_of(layers, found),
             loss_function=self.loss,
             by_input=None if found is None else found.by_input,
             others=others,
@@ -189,7 +189,8 @@ class Capture:
     def _forward_record(self, layer: DenseLayer, rows: int, passed: Passed) -> LayerRecord:
         x, z = self._met(layer, rows, passed)
         nothing = z.new_empty(rows, 0, *z.shape[1:])
-        return LayerRecord(layer, layer.weight(self.network), x, z, nothing, nothing.new_empty(rows, 0), "exact", None)
+        W, gradient = layer.weight(self.network), nothing.new_empty(rows, 0)
+        return LayerRecord(layer, W, x, z, nothing, gradient, None, "exact", None)
 
     def _full_record(
         self, layer: DenseLayer, gradient: Tensor, passed: Passed, found: Jacobians, residuals: Residuals
@@ -198,7 +199,7 @@ class Capture:
         x, z = self._met(layer, rows, passed)
         J = _joined([by_sample(layer, J, n, layer.out_features) for J in found.by_layer[name]], 2)[:rows]
         W, R = layer.weight(self.network), residuals.by_layer.get(name)
-        record = LayerRecord(layer, W, x, z, J, gradient, residuals.kind, R)
+        record = LayerRecord(layer, W, x, z, J, gradient, self._narrow.get(name), residuals.kind, R)
         if name in found.by_entry and len(found.by_entry[name]) == len(passed.calls[name]):
             record.hold(_joined([by_sample(layer, K, n, layer.in_features) for K in found.by_entry[name]], 2)[:rows])
         return record
@@ -213,18 +214,14 @@ class Capture:
         if found.by_input is not None:
             raw = found.by_input.transpose(0, 1)[:rows]
             return lambda: raw.flatten(2)
-        if self._entrance is None or not self.to_input:
-            return None
-        first = layers[self._entrance.name]
-        return lambda: first.pulled.flatten(2)  # [n, C, T, in] → [n, C, T·in]
+        first = self._entrance_of(layers, found)
+        return None if first is None else lambda: first.pulled.flatten(2)  # [n, C, T, in] → [n, C, T·in]
 
-    def _input_factor(self, rows: int, layers: _LayerRecords, found: Jacobians) -> Callable[[], Tensor] | None:
-        """J Rᵀ with Wᵀ = Q R in place of J W: Q has orthonormal columns, so no singular value changes."""
-        if found.by_input is None and self._entrance is not None and self.to_input and self._entrance.squeezes:
-            J, narrow = layers[self._entrance.name].J, self._narrow
-            return lambda: (J.double() @ narrow).flatten(2)
-        full = self._input_jacobian(rows, layers, found)
-        return None if full is None else lambda: full().double()
+    def _entrance_of(self, layers: _LayerRecords, found: Jacobians) -> LayerRecord | None:
+        """The layer whose J W is ∂f/∂input, where no backward pass went down to the input."""
+        if found.by_input is not None or self._entrance is None or not self.to_input:
+            return None
+        return layers[self._entrance.name]
 
     def _residuals(self, group: list[DenseLayer], passed: Passed, gradient: Tensor) -> Residuals:
         return NO_RESIDUALS if self._straight else find_residuals(group, passed.f, gradient, passed.calls)
@@ -256,9 +253,10 @@ class Capture:
         return next((layer for layer in entrances if layer.patches is None), None)
 
     @cached_property
-    def _narrow(self) -> Tensor:
-        assert self._entrance is not None
-        return narrow_factor(self._entrance.weight(self.network).double())
+    def _narrow(self) -> dict[str, Tensor]:
+        """By layer name, where J W is wanted and wide."""
+        wide = [layer for layer in self.layers if layer.squeezes and layer.patches is None and self.to_input]
+        return {layer.name: narrow_factor(layer.weight(self.network).double()) for layer in wide}
 
 
 _LayerRecords = dict[str, LayerRecord]

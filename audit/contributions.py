@@ -33,12 +33,12 @@ def input_contributions(audit: Audit) -> Columns:
     """‖∂f/∂x‖₂ and ‖∂softmax/∂x‖₂² of each sample; empty for inputs that have no derivative."""
     largest, slopes = [], []
     for record in audit.train:
-        if record.input_factor is None:
+        if record.input_map is None:
             return {}
-        K = record.input_factor()
+        K, gram = record.input_map
         largest.append(largest_singular_value(K))
         if not isinstance(record.loss_function, SquaredError):
-            slopes.append(squared_slope(record.loss_function, record.f, K))
+            slopes.append(squared_slope(record.loss_function, record.f, K, gram))
     found = {"network.sensitivity.mls": largest, "network.fisher.robustness": slopes}
     return {key: torch.cat(column).double().cpu().numpy() for key, column in found.items() if column}
 

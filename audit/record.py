@@ -32,6 +32,7 @@ class LayerRecord:
     z: Tensor  # [n, T, out]      what it answered
     J: Tensor  # [n, C, T, out]   ∂f/∂z; C = 0 where only a forward pass was asked for
     gradient: Tensor  # [n, C]    ∂l/∂f, float64
+    narrow: Tensor | None  # [out, out]  J times it has the singular values of J W; None where that saves nothing
     curvature: str  # "exact", or "gauss-newton" where the network after z has no second derivative to be had
     residual_times: Callable[[Tensor], Tensor] | None
     """V […, n, T, out] → R V with R = Σ_c (∂l/∂f_c) ∂²f_c/∂z², the curvature that Gauss–Newton leaves out; None where
@@ -51,9 +52,20 @@ class LayerRecord:
         """Takes J W where the backward pass has formed it on its way."""
         self.__dict__["pulled"] = pulled
 
+    @cached_property
+    def local(self) -> Tensor:
+        """K [n, C, …] with the singular values of J W, float64: J W itself, or narrower. Kept until `release`."""
+        return (self.pulled if self.narrow is None else self.J.double() @ self.narrow).flatten(2)
+
+    @cached_property
+    def local_gram(self) -> Tensor:
+        """K Kᵀ [n, C, C]. Kept until `release`."""
+        return self.local @ self.local.mT
+
     def release(self) -> None:
         """Lets go of what can be formed again."""
-        self.__dict__.pop("pulled", None)
+        for formed in ("pulled", "local", "local_gram"):
+            self.__dict__.pop(formed, None)
 
     def residual_columns(self) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Columns (t, o) of R: one token t, a few outputs o [m], and R's columns [m, n, T, out]."""
@@ -85,13 +97,24 @@ class Record:
     gradient: Tensor  # [n, C]  ∂l/∂f, float64, without cancellation
     layers: Mapping[str, LayerRecord]  # by DenseLayer.name
     input_jacobian: Callable[[], Tensor] | None  # [n, C, D]  ∂f/∂input; None for integer inputs
-    input_factor: Callable[[], Tensor] | None  # [n, C, r]  a narrower matrix with the same singular values, float64
+    entrance: LayerRecord | None  # the layer that everything enters through: ∂f/∂input is its J W
     loss_function: Loss
     by_input: Tensor | None  # [C, n, …]  what `input_jacobian` holds on to, where it is not formed from J W
     others: ChunkGradients | None  # of the parameters outside the dense layers; None after a forward pass alone
 
+    @cached_property
+    def input_map(self) -> tuple[Tensor, Tensor] | None:
+        """K [n, C, …] with the singular values of ∂f/∂input, float64, and K Kᵀ. Kept until `release`."""
+        if self.entrance is not None:
+            return self.entrance.local, self.entrance.local_gram
+        if self.input_jacobian is None:
+            return None
+        K = self.input_jacobian().double()
+        return K, K @ K.mT
+
     def release(self) -> None:
         """Lets go of what can be formed again."""
+        self.__dict__.pop("input_map", None)
         for layer in self.layers.values():
             layer.release()
         if self.others is not None:

@@ -98,8 +98,9 @@ def input_map(case: Case) -> Run:
     def run() -> Array:
         largest, volumes = [], []
         for record in audit.capture.full(case.x, case.y):
-            assert record.input_factor is not None
-            local = local_map(record.input_factor(), case.x[0].numel(), epsilon)
+            assert record.input_map is not None
+            K, gram = record.input_map
+            local = local_map(K, case.x[0].numel(), epsilon, gram)
             largest.append(local.largest)
             volumes.append(local.log_volume)
         volume = torch.cat(volumes)

@@ -155,7 +155,7 @@ def test_without_the_input_a_record_is_the_same_but_for_it(make_audit: AuditMake
     audit = make_audit(network.double(), x, y, x, y)
     shallow = replace(audit.capture, to_input=False, side_by_side=True)
     for deep, bare in zip(audit.train, shallow.full(audit.train.x, audit.train.y), strict=True):
-        assert bare.input_jacobian is None and bare.input_factor is None and deep.input_jacobian is not None
+        assert bare.input_jacobian is None and bare.input_map is None and deep.input_jacobian is not None
         for name, layer in deep.layers.items():
             assert torch.allclose(layer.J, bare.layers[name].J, rtol=1e-12, atol=1e-15)
             assert torch.equal(layer.x, bare.layers[name].x)

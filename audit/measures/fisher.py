@@ -29,6 +29,7 @@ from audit.resample import Resampled, interval, resampled_means
 from audit.sensitivity.singular import largest_singular_value
 
 LOGIT_SCALE = 0.04  # section 7.2.3
+NEARLY_EQUAL = 1e-3  # squared distance of two rows of a Jacobian, over the largest square of a row
 NO_FISHER = "The Fisher information of a class distribution does not exist for regression."
 
 
@@ -60,21 +61,36 @@ def normalized_gradient(loss: Loss, f: Tensor, y: Tensor) -> Tensor:
     return pulled
 
 
-def squared_slope(loss: Loss, f: Tensor, K: Tensor) -> Tensor:
+def squared_slope(loss: Loss, f: Tensor, K: Tensor, gram: Tensor) -> Tensor:
     """‖∂softmax/∂input‖₂² = ‖Λ K‖₂² = λ_max(Λ K Kᵀ Λ) of each sample [n], K [n, C, r] the Jacobian of the scores.
 
     The rows of K are taken relative to that of the largest score, which Λ does not see: so no difference loses digits,
-    and what is left is small matrices [n, C, C].
+    and what is left is small matrices [n, C, C]. They follow from gram = K Kᵀ, but where two rows are nearly equal.
     """
     if isinstance(loss, BinaryCrossEntropy):  # the softmax of two classes moves by ±σ′
         return 2 * loss.curvature_times(f, K).square().sum((1, 2))
     if K.shape[1] > K.shape[2]:
         return largest_singular_value(loss.curvature_times(f, K)).square()
     if isinstance(loss, CrossEntropy):
-        K = K - K.gather(1, f.argmax(1)[:, None, None].expand(-1, 1, K.shape[2]))
-    half = loss.curvature_times(f, K @ K.mT)
+        gram = _relative_gram(K, gram, f.argmax(1))
+    half = loss.curvature_times(f, gram)
     largest: Tensor = torch.linalg.eigvalsh(loss.curvature_times(f, half.mT))[:, -1]
     return largest.clamp(min=0)
+
+
+def _relative_gram(K: Tensor, gram: Tensor, top: Tensor) -> Tensor:
+    """D K Kᵀ Dᵀ [n, C, C], where D takes row `top` [n] of each K off all its rows."""
+    n, C = gram.shape[:2]
+    one = top[:, None, None]
+    by_row = gram - gram.gather(1, one.expand(n, 1, C))
+    relative: Tensor = by_row - by_row.gather(2, one.expand(n, C, 1))
+    own = relative.diagonal(dim1=1, dim2=2).scatter(1, top[:, None], torch.inf)
+    near = ~(own.amin(1) >= NEARLY_EQUAL * gram.diagonal(dim1=1, dim2=2).amax(1))
+    if bool(near.any()):
+        rest = K[near]
+        rest = rest - rest.gather(1, one[near].expand(-1, 1, K.shape[2]))
+        relative[near] = rest @ rest.mT
+    return relative
 
 
 class _NoFisher:
@@ -111,8 +127,8 @@ class _FisherFold:
 
     def see(self, record: Record) -> None:
         """Takes the robustness of every sample, and the gradients of the drawn ones."""
-        if record.input_factor is not None:
-            self.robustness.append(squared_slope(record.loss_function, record.f, record.input_factor()))
+        if record.input_map is not None:
+            self.robustness.append(squared_slope(record.loss_function, record.f, *record.input_map))
         self.source.see(record)
 
     def finish(self) -> Measurement:

@@ -21,7 +21,7 @@ from audit.record import LayerRecord, Record
 from audit.sensitivity.columns import Columns, InputColumns, LayerColumns, MapColumns, SampleColumns, column, joined
 from audit.sensitivity.maps import input_columns, invariant_at, layer_map
 from audit.sensitivity.sharpness import DenseSquares, dense_squares, sampled_adaptive_sharpness
-from audit.sensitivity.singular import LocalMap, narrow_factor, smallest_singular_value, spectral_norm
+from audit.sensitivity.singular import LocalMap, smallest_singular_value, spectral_norm
 from audit.sensitivity.skips import SkipFold
 from audit.sensitivity.summary import summarise
 from audit.sensitivity.trace import TraceFold
@@ -45,7 +45,6 @@ class SensitivityFold:
 
     def __init__(self, audit: Audit) -> None:
         self._audit, network = audit, audit.network
-        self._factors = {layer.name: narrow_factor(audit.weight(layer)) for layer in audit.layers if layer.squeezes}
         self._closed = {layer.name: closed_parameters(network, layer) for layer in audit.layers}
         self._beyond_dense = other_parameters(network, dense_only(audit.layers))
         self._first = first_layer(dense_only(audit.layers))
@@ -66,8 +65,8 @@ class SensitivityFold:
             weight, bias = (float(alone) for alone in self._closed[name])
             theta = theta + weight * squares.weight + bias * squares.bias
             adaptive = adaptive + weight * squares.adaptive_weight + bias * squares.adaptive_bias
-            mapped = self._map(layer)
-            self._keep(layer, mapped[1], squares)
+            mapped = layer_map(layer, audit.epsilon)
+            self._keep(layer, mapped, squares)
             if name == self._first.name:
                 first_map = mapped
         first = record.layers[self._first.name]
@@ -107,9 +106,6 @@ class SensitivityFold:
             active=self._active[layer.name].tolist(),
             skip=self._skips.of(layer.name),
         )
-
-    def _map(self, record: LayerRecord) -> tuple[Tensor, LocalMap]:
-        return layer_map(record, self._factors.get(record.layer.name), self._audit.epsilon)
 
     def _squares(self, record: LayerRecord) -> DenseSquares:
         bias = self._audit.network.get_submodule(record.layer.module).bias

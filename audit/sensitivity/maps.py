@@ -9,22 +9,21 @@ from torch import Tensor
 
 from audit.record import LayerRecord, Record
 from audit.sensitivity.columns import InputColumns, column
-from audit.sensitivity.singular import LocalMap, centring, local_map
+from audit.sensitivity.singular import LocalMap, centred_log_volume, local_map
 
 CACHED = 1 << 17  # numbers (1 MB) in a block
 
 
-def layer_map(record: LayerRecord, factor: Tensor | None, epsilon: float) -> tuple[Tensor, LocalMap]:
-    """K [n, C, …] with the singular values of J W, and the map; `factor` is its `narrow_factor`, if it squeezes."""
+def layer_map(record: LayerRecord, epsilon: float) -> LocalMap:
+    """From the layer's own input to the scores."""
     layer = record.layer
     if layer.patches is None:
-        K = (record.pulled if factor is None else record.J.double() @ factor).flatten(2)
-        return K, local_map(K, layer.tokens * layer.in_features, epsilon)
-    K = _through_convolution(record)
-    return K, local_map(K, K.shape[2], epsilon)
+        return local_map(record.local, layer.tokens * layer.in_features, epsilon, record.local_gram)
+    K = through_convolution(record)
+    return local_map(K, K.shape[2], epsilon)
 
 
-def _through_convolution(record: LayerRecord) -> Tensor:
+def through_convolution(record: LayerRecord) -> Tensor:
     """∂f/∂x [n, C, size of x] at a convolution's own input: patches overlap, so J W alone counts pixels apart."""
     assert record.layer.patches is not None
     positions = prod(record.layer.patches.positions)
@@ -43,19 +42,17 @@ def invariant_at(record: LayerRecord) -> Tensor:
 
 
 def input_columns(
-    record: Record, x: Tensor, first: LayerRecord, first_map: tuple[Tensor, LocalMap], invariant: Tensor, epsilon: float
+    record: Record, x: Tensor, first: LayerRecord, first_map: LocalMap, invariant: Tensor, epsilon: float
 ) -> InputColumns | None:
     """The map of the model's input x [n, D]; that of the first layer, where everything enters through it."""
-    if record.input_jacobian is None:
+    if record.input_map is None:
         return None
-    K, local = first_map
-    if not (first.layer.fed_by_input and first.layer.cut_point):
-        K = record.input_jacobian().double()
-        local, invariant = local_map(K, x.shape[1], epsilon), _invariant(K, x)
-    elif first.layer.patches is not None:
+    K, gram = record.input_map
+    local = first_map
+    if record.entrance is not first:
+        local = local_map(K, x.shape[1], epsilon, gram)
         invariant = _invariant(K, x)  # pixels count once, in however many patches they are
-    C = K.shape[1]
-    centred = local_map(centring(C).to(K.device) @ K, x.shape[1], epsilon).log_volume if C > 1 else None
+    centred = centred_log_volume(K, gram, x.shape[1], epsilon) if K.shape[1] > 1 else None
     return InputColumns(
         largest=column(local.largest),
         log_volume=column(local.log_volume),

@@ -29,10 +29,13 @@ class LocalMap:
     dimension: Tensor  # [n]  (Σλ)²/Σλ² over the eigenvalues λ of K Kᵀ; nan where K = 0
 
 
-def local_map(K: Tensor, columns: int, epsilon: float) -> LocalMap:
-    """The local map of K [n, C, r]; `columns` is the width before any QR, `epsilon` that of the arithmetic behind K."""
+def local_map(K: Tensor, columns: int, epsilon: float, gram: Tensor | None = None) -> LocalMap:
+    """The local map of K [n, C, r]; `columns` is the width before any QR, `epsilon` that of the arithmetic behind K.
+
+    K Kᵀ may be given.
+    """
     C = K.shape[1]
-    K, gram, scale = _gram(K.double())
+    K, gram, scale = _gram(K.double(), gram)
     lam = torch.linalg.eigvalsh(gram).clamp(min=0)
     top = lam[:, -1]
     threshold = max(C, columns) * epsilon
@@ -87,9 +90,26 @@ def singular_values(K: Tensor) -> Tensor:
     return values
 
 
-def _gram(K: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def centred_log_volume(K: Tensor, gram: Tensor, columns: int, epsilon: float) -> Tensor:
+    """½ ln det of B K (B K)ᵀ [n], B = `centring`; −inf where its rank is below C − 1. gram = K Kᵀ.
+
+    Taken from B (K Kᵀ) Bᵀ, whose rounding is relative to the largest eigenvalue of K Kᵀ, and from B K where that is
+    too much for the smallest one.
+    """
+    B = centring(K.shape[1]).to(K.device)
+    lam = torch.linalg.eigvalsh(B @ gram @ B.T)
+    top = gram.diagonal(dim1=1, dim2=2).sum(1)  # no smaller than the largest eigenvalue
+    least = max(VOLUME_SPREAD, 4 * (max(K.shape[1], columns) * epsilon) ** 2)
+    hard = ~((lam[:, 0] >= least * top) & (lam[:, 0] > SMALLEST_SQUARE) & (top < 1 / SMALLEST_SQUARE))
+    log_volume: Tensor = lam.clamp(min=SMALLEST_SQUARE).log().sum(1) / 2
+    if bool(hard.any()):
+        log_volume[hard] = local_map(B @ K[hard].double(), columns, epsilon).log_volume
+    return log_volume
+
+
+def _gram(K: Tensor, gram: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """K/scale, its Gram matrix and scale [n]: 1, but where squares of tiny or huge entries would leave the range."""
-    gram = K @ K.mT
+    gram = K @ K.mT if gram is None else gram
     top = gram.diagonal(dim1=1, dim2=2).amax(1)
     safe = (top > SMALLEST_SQUARE) & (top < 1 / SMALLEST_SQUARE)
     if bool(safe.all()):

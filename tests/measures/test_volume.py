@@ -13,6 +13,7 @@ from torch import nn
 
 from audit.measures.sensitivity import Sensitivity
 from audit.sensitivity.singular import (
+    centred_log_volume,
     centring,
     largest_singular_value,
     local_map,
@@ -124,6 +125,18 @@ def test_centring_is_orthonormal_and_blind_to_a_common_shift(C):
     B = centring(C)
     assert torch.allclose(B @ B.T, torch.eye(C - 1, dtype=torch.float64), atol=1e-14)
     assert (B @ torch.ones(C, dtype=torch.float64)).abs().max() < 1e-14
+
+
+@SMALL
+@given(st.integers(2, 6), st.integers(1, 9), st.integers(-120, 120), st.floats(0, 1e6), st.integers(0, 1000))
+def test_centred_volumes_from_the_gram_matrix_are_those_of_the_centred_map(C, width, size, common, seed):
+    generator = torch.Generator().manual_seed(seed)
+    K = torch.randn(4, C, width, generator=generator, dtype=torch.float64)
+    K = 10.0**size * (K + common * torch.randn(4, 1, width, generator=generator, dtype=torch.float64))
+    K[0] = 0
+    expected = local_map(centring(C) @ K, width, EPSILON).log_volume
+    assert torch.allclose(centred_log_volume(K, K @ K.mT, width, EPSILON), expected, rtol=1e-8, atol=1e-8)
+    assert expected[0] == -math.inf
 
 
 def test_dependent_tokens_have_no_reach():
