@@ -53,15 +53,16 @@ class CrossEntropy:
         mean = (p[:, None, :] @ shifted.flatten(2)).reshape(len(v), 1, *v.shape[2:])
         return shifted.sub_(mean).mul_(p.sqrt().reshape(*f.shape, *[1] * (v.dim() - 2)))
 
-    def curvature_trace(self, f: Tensor, v: Tensor) -> Tensor:
-        """Tr vᵀ Λ v = Σ_c p_c ‖v_c‖² − ‖Σ_c p_c v_c‖² [n], v [n, C, m] relative to the row of the largest score.
+    def curvature_diagonal(self, f: Tensor, v: Tensor) -> Tensor:
+        """The diagonal of vᵀ Λ v, Σ_c p_c v_c² − (Σ_c p_c v_c)² [n, m], for v [n, C, m].
 
-        So at least 1/C of the first term is left: the largest p is no smaller.
+        v is taken relative to the row of the largest score. So at least 1/C of the first term is left: the largest p
+        is no smaller.
         """
-        p = f.softmax(1)
+        p = f.softmax(1)[:, None]
         shifted = v - v.gather(1, f.argmax(1)[:, None, None].expand(-1, 1, v.shape[2]))
-        mean = (p[:, None, :] @ shifted).square().sum((1, 2))
-        return (p * shifted.square_().sum(2)).sum(1) - mean
+        mean = (p @ shifted)[:, 0]
+        return (p @ shifted.square_())[:, 0].addcmul_(mean, mean, value=-1)
 
     def correct(self, f: Tensor, y: Tensor) -> Tensor:
         """Whether the largest score is the label's [n]."""
@@ -91,9 +92,9 @@ class BinaryCrossEntropy:
         """√Λ v."""
         return (torch.sigmoid(f) * torch.sigmoid(-f)).sqrt().reshape(len(f), 1, *[1] * (v.dim() - 2)) * v
 
-    def curvature_trace(self, f: Tensor, v: Tensor) -> Tensor:
-        """Tr vᵀ Λ v [n], v [n, 1, m]."""
-        return self.curvature_times(f, v.square()).sum((1, 2))
+    def curvature_diagonal(self, f: Tensor, v: Tensor) -> Tensor:
+        """The diagonal of vᵀ Λ v [n, m], v [n, 1, m]."""
+        return self.curvature_times(f, v.square())[:, 0]
 
     def correct(self, f: Tensor, y: Tensor) -> Tensor:
         """Whether the score is on the label's side of 0 (a score of exactly 0 counts as class 1)  [n]."""
@@ -126,9 +127,9 @@ class SquaredError:
         """√Λ = identity; a copy, as for the other losses, so that nobody can spoil v through it."""
         return v.clone()
 
-    def curvature_trace(self, f: Tensor, v: Tensor) -> Tensor:
-        """Tr vᵀ v [n], v [n, C, m]."""
-        return v.square().sum((1, 2))
+    def curvature_diagonal(self, f: Tensor, v: Tensor) -> Tensor:
+        """The diagonal of vᵀ v [n, m], v [n, C, m]."""
+        return v.square().sum(1)
 
 
 Loss = CrossEntropy | BinaryCrossEntropy | SquaredError

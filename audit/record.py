@@ -14,6 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from audit.cached import in_blocks
 from audit.gradients.chunk import ChunkGradients
 from audit.layers import DenseLayer
 from audit.loss import Loss
@@ -62,9 +63,14 @@ class LayerRecord:
         """K Kᵀ [n, C, C]. Kept until `release`."""
         return self.local @ self.local.mT
 
+    @cached_property
+    def squared_slopes(self) -> Tensor:
+        """Σ_ct J² [n, out], float64. Kept until `release`."""
+        return in_blocks(lambda J: J.double().square().sum((1, 2)), self.J)
+
     def release(self) -> None:
         """Lets go of what can be formed again."""
-        for formed in ("pulled", "local", "local_gram"):
+        for formed in ("pulled", "local", "local_gram", "squared_slopes"):
             self.__dict__.pop(formed, None)
 
     def residual_columns(self) -> Iterator[tuple[int, Tensor, Tensor]]:
@@ -114,7 +120,8 @@ class Record:
 
     def release(self) -> None:
         """Lets go of what can be formed again."""
-        self.__dict__.pop("input_map", None)
+        for formed in ("input_map", "_diagonals"):
+            self.__dict__.pop(formed, None)
         for layer in self.layers.values():
             layer.release()
         if self.others is not None:
@@ -134,6 +141,18 @@ class Record:
     def gauss_newton_root(self, name: str) -> Tensor:
         """A [n, C, T, out], float64, with Jᵀ Λ J = Aᵀ A: the Gauss–Newton part of S = ∂²l/∂z²."""
         return self.loss_function.curvature_root_times(self.f, self.layers[name].J.double())
+
+    def gauss_newton_diagonal(self, name: str) -> Tensor:
+        """The diagonal of Jᵀ Λ J [n, T·out], float64. Kept until `release`."""
+        if name not in self._diagonals:
+            diagonal = self.loss_function.curvature_diagonal
+            J = self.layers[name].J.flatten(2)
+            self._diagonals[name] = in_blocks(lambda f, J: diagonal(f, J.double()), self.f, J)
+        return self._diagonals[name]
+
+    @cached_property
+    def _diagonals(self) -> dict[str, Tensor]:
+        return {}
 
     def gauss_newton_weight_root(self, name: str) -> Iterator[Tensor]:
         """G = Σ_t a_t x_tᵀ [m, C, out, in], float64, a few samples m at a time: Σ_c vec G_c vec G_cᵀ is H_W's part.

@@ -17,8 +17,7 @@ def gauss_newton_trace(record: Record, name: str) -> float:
     x = layer.x.double()
     _, T, out = layer.z.shape
     if T == 1:
-        traces = record.loss_function.curvature_trace(record.f, layer.J.double().flatten(2))
-        return float(x.square().sum((1, 2)) @ traces)
+        return float(x.square().sum((1, 2)) @ record.gauss_newton_diagonal(name).sum(1))
     if out < T:
         return sum(float(G.square().sum()) for G in record.gauss_newton_weight_root(name))
     rows = record.gauss_newton_root(name).transpose(1, 2).flatten(2)  # A [n, C, T, out] → [n, T, C·out]

@@ -18,17 +18,17 @@ curvature/rest.py says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from audit.cached import in_blocks
 from audit.curvature.rest import MOST_PROBES, gram_root, is_probed, probes, signs
 from audit.record import LayerRecord, Record
 
 LARGE_BIAS = 1e3  # a bias this many times larger than any answer without it
-CACHED = 1 << 17  # numbers (1 MB) in a block of A W
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,13 @@ def _answer_without_bias(layer: LayerRecord, W: Tensor, bias: Tensor | None) -> 
 
 
 def _gauss_newton(record: Record, name: str, x: Tensor, u: Tensor) -> Terms:
-    """The forms of Aᵀ A. With one vector per sample, A W is formed in blocks that stay in the processor's cache."""
-    A = record.gauss_newton_root(name)
+    """The forms of Aᵀ A: with one vector per sample, diagonals of Jᵀ Λ J and (J W)ᵀ Λ J W, without any A."""
     if x.shape[1] == 1:
-        rows = max(1, CACHED // (A.shape[1] * x.shape[2]))
-        blocks = _root_times_weights(record, name, A, rows)
-        A_W2 = torch.cat([A_W.square().sum(1).flatten(1) for A_W in blocks])  # [n, in]
-        A2, x2 = A[:, :, 0].square().sum(1), x[:, 0].square()  # [n, out]  [n, in]
+        A2, A_W2 = record.gauss_newton_diagonal(name), _pulled_diagonal(record, name)  # [n, out]  [n, in]
+        x2 = x[:, 0].square()
         norm2 = x2.sum(1)
         return Terms(norm2 * A2.sum(1), norm2 * A_W2.sum(1), A2 * u[:, 0].square(), A_W2 * x2)
-    (A_W,) = _root_times_weights(record, name, A, len(x))
+    A, A_W = record.gauss_newton_root(name), _root_times_weights(record, name)
     K = x @ x.transpose(1, 2)  # [n, T, T]
     return Terms(
         _inner(K, A),
@@ -94,14 +91,21 @@ def _gauss_newton(record: Record, name: str, x: Tensor, u: Tensor) -> Terms:
     )
 
 
-def _root_times_weights(record: Record, name: str, A: Tensor, rows: int) -> Iterator[Tensor]:
-    """A W [m, C, T, in], m = `rows` samples at a time: of A, or as the root of the curvature times the shared J W."""
+def _pulled_diagonal(record: Record, name: str) -> Tensor:
+    """The diagonal of (J W)ᵀ Λ J W [n, in], of the J W that others share, or block by block where it is too wide."""
+    layer, diagonal = record.layers[name], record.loss_function.curvature_diagonal
+    if not layer.layer.squeezes:
+        return in_blocks(diagonal, record.f, layer.pulled[:, :, 0])
+    W, numbers = layer.W.double(), layer.J.shape[1] * layer.layer.in_features
+    return in_blocks(lambda f, J: diagonal(f, J.double() @ W), record.f, layer.J[:, :, 0], numbers=numbers)
+
+
+def _root_times_weights(record: Record, name: str) -> Tensor:
+    """A W [n, C, T, in]: of A, or as the root of the curvature times the shared J W."""
     layer = record.layers[name]
     if layer.layer.squeezes:
-        W = layer.W.double()
-        return (part @ W for part in torch.split(A, rows))
-    root = record.loss_function.curvature_root_times
-    return (root(f, K) for f, K in _split(rows, record.f, layer.pulled))
+        return record.gauss_newton_root(name) @ layer.W.double()
+    return record.loss_function.curvature_root_times(record.f, layer.pulled)
 
 
 def _from_gradients(blocks: Iterable[Tensor], W: Tensor) -> Terms:
@@ -132,10 +136,6 @@ def _exact(layer: LayerRecord, x: Tensor, u: Tensor, W: Tensor) -> Terms:
         rows[:, outputs] += u[:, t, outputs] * (u[..., outputs] * own).sum(1)
         columns += x[:, t] * torch.einsum("mi,nsi,mnsi->ni", W[outputs], x, R_to @ W)
     return Terms(trace, relative, rows, columns)
-
-
-def _split(size: int, *tensors: Tensor) -> zip[tuple[Tensor, ...]]:
-    return zip(*(torch.split(tensor, size) for tensor in tensors), strict=True)
 
 
 def _probed(layer: LayerRecord, x: Tensor, u: Tensor, W: Tensor, start: int, samples: int, seed: int) -> Terms:

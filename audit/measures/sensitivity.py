@@ -117,7 +117,7 @@ class SensitivityFold:
         name, reach = record.layer.name, smallest_singular_value(record.x)
         parts = (local.largest, local.frobenius, local.log_volume, squares.weight, reach)
         self._maps[name].append(MapColumns(*map(column, parts)))
-        moving = (record.J != 0).any(2).any(1).sum(0)  # [n, C, T, out] → [out]
+        moving = (record.squared_slopes > 0).sum(0)  # [n, out] → [out]
         self._active[name] = self._active.get(name, 0) + moving
 
     def _sampled(self) -> tuple[float, float]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
-import torch
 from torch import Tensor
 
+from audit.cached import in_blocks
 from audit.record import LayerRecord, Record
 from audit.sensitivity.columns import InputColumns, column
 from audit.sensitivity.singular import LocalMap, centred_log_volume, local_map
-
-CACHED = 1 << 17  # numbers (1 MB) in a block
 
 
 def layer_map(record: LayerRecord, epsilon: float) -> LocalMap:
@@ -35,10 +33,9 @@ def through_convolution(record: LayerRecord) -> Tensor:
 def invariant_at(record: LayerRecord) -> Tensor:
     """Σ_p x_p² ‖(J W)_p‖² [n] at a layer's own input, that is at its patches if it is a convolution (Eq. 43)."""
     if record.layer.patches is None and not record.layer.squeezes:
-        return _invariant(record.pulled, record.x.double())
-    rows = max(1, CACHED // (record.J.shape[1] * record.x[0].numel()))  # blocks that stay in the processor's cache
-    W, pairs = record.W.double(), zip(torch.split(record.J, rows), torch.split(record.x, rows), strict=True)
-    return torch.cat([_invariant(J.double() @ W, part.double()) for J, part in pairs])
+        return in_blocks(lambda K, x: _invariant(K, x.double()), record.pulled, record.x)
+    W, numbers = record.W.double(), record.J.shape[1] * record.x[0].numel()
+    return in_blocks(lambda J, x: _invariant(J.double() @ W, x.double()), record.J, record.x, numbers=numbers)
 
 
 def input_columns(
@@ -51,7 +48,7 @@ def input_columns(
     local = first_map
     if record.entrance is not first:
         local = local_map(K, x.shape[1], epsilon, gram)
-        invariant = _invariant(K, x)  # pixels count once, in however many patches they are
+        invariant = in_blocks(_invariant, K, x)  # pixels count once, in however many patches they are
     centred = centred_log_volume(K, gram, x.shape[1], epsilon) if K.shape[1] > 1 else None
     return InputColumns(
         largest=column(local.largest),
@@ -66,5 +63,4 @@ def input_columns(
 
 def _invariant(K: Tensor, x: Tensor) -> Tensor:
     """Σ_p x_p² ‖∂f/∂x_p‖² [n] of K [n, C, …] and x [n, …]."""
-    norms: Tensor = torch.linalg.vector_norm((K * x[:, None]).flatten(1), dim=1)
-    return norms.square()
+    return (K * x[:, None]).square_().flatten(1).sum(1)

@@ -33,13 +33,16 @@ class DenseSquares:
 
 def dense_squares(layer: LayerRecord, W: Tensor, b: Tensor | None) -> DenseSquares:
     """Of one dense layer on a chunk; b is None where it has no bias."""
-    squares = _of_vectors if layer.x.shape[1] == 1 else _of_tokens
     squared_bias = torch.zeros(W.shape[0], dtype=torch.float64, device=W.device) if b is None else b.double().square()
-    return squares(layer.x.double(), layer.J.double(), W.double().square(), squared_bias)
+    W2, x = W.double().square(), layer.x.double()
+    if x.shape[1] == 1:
+        return _of_vectors(x, layer.squared_slopes, W2, squared_bias)
+    return _of_tokens(x, layer.J.double(), W2, squared_bias)
 
 
-def _of_vectors(x: Tensor, J: Tensor, W2: Tensor, b2: Tensor) -> DenseSquares:
-    J2, x2 = J[:, :, 0].square().sum(1), x[:, 0].square()  # [n, out]  [n, in]
+def _of_vectors(x: Tensor, J2: Tensor, W2: Tensor, b2: Tensor) -> DenseSquares:
+    """J2 = Σ_c J_c² [n, out]."""
+    x2 = x[:, 0].square()  # [n, in]
     bias = J2.sum(1)
     return DenseSquares(bias * x2.sum(1), bias, (J2 * (x2 @ W2.T)).sum(1), J2 @ b2)
 
