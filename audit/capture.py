@@ -23,7 +23,7 @@ from audit.curvature.straight import is_piecewise_linear
 from audit.gradients.chunk import ChunkGradients, Others, handed_over
 from audit.gradients.closed import ClosedForms, SquareSums
 from audit.gradients.parameters import other_parameters
-from audit.layers import DenseLayer
+from audit.layers import DenseLayer, entrance
 from audit.loss import Loss
 from audit.record import LayerRecord, Record
 from audit.sensitivity.singular import narrow_factor
@@ -179,7 +179,6 @@ class Capture:
             loss=self.loss.value(f, y),
             gradient=gradient,
             layers=layers,
-            input_jacobian=None if found is None else self._input_jacobian(rows, layers, found),
             entrance=None if found is None else self._entrance_of(layers, found),
             loss_function=self.loss,
             by_input=None if found is None else found.by_input,
@@ -209,13 +208,6 @@ class Capture:
         n, calls = len(passed.f), passed.calls[layer.name]
         x = _joined([layer.arrange_input(x, n) for x, _ in calls], 1)[:rows]
         return x, _joined([layer.arrange(z.detach(), n) for _, z in calls], 1)[:rows]
-
-    def _input_jacobian(self, rows: int, layers: _LayerRecords, found: Jacobians) -> Callable[[], Tensor] | None:
-        if found.by_input is not None:
-            raw = found.by_input.transpose(0, 1)[:rows]
-            return lambda: raw.flatten(2)
-        first = self._entrance_of(layers, found)
-        return None if first is None else lambda: first.pulled.flatten(2)  # [n, C, T, in] → [n, C, T·in]
 
     def _entrance_of(self, layers: _LayerRecords, found: Jacobians) -> LayerRecord | None:
         """The layer whose J W is ∂f/∂input, where no backward pass went down to the input."""
@@ -248,9 +240,7 @@ class Capture:
 
     @cached_property
     def _entrance(self) -> DenseLayer | None:
-        """The dense layer that everything enters through, if there is one; J W of a convolution is not ∂f/∂input."""
-        entrances = (layer for layer in self.layers if layer.fed_by_input and layer.cut_point)
-        return next((layer for layer in entrances if layer.patches is None), None)
+        return entrance(self.layers)
 
     @cached_property
     def _narrow(self) -> dict[str, Tensor]:

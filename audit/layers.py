@@ -83,6 +83,12 @@ class Layers:
     passed_by: tuple[PassedBy, ...]
 
 
+def entrance(layers: Sequence[DenseLayer]) -> DenseLayer | None:
+    """The dense layer that everything enters through, if there is one; J W of a convolution is not ∂f/∂input."""
+    entrances = (layer for layer in layers if layer.fed_by_input and layer.cut_point)
+    return next((layer for layer in entrances if layer.patches is None), None)
+
+
 def dense_only(layers: Sequence[DenseLayer]) -> tuple[DenseLayer, ...]:
     """The layers that sums and maxima over a network run over: no convolution, unless there is nothing else.
 

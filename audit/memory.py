@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from audit.errors import BudgetError, UsageError
 from audit.gradients.closed import scores_together
 from audit.gradients.local import form_of
-from audit.layers import DenseLayer, Layers, PassedBy
+from audit.layers import DenseLayer, Layers, PassedBy, entrance
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 COMFORTABLE = 128 << 20  # bytes of Jacobians per chunk beyond which a CPU only waits for memory
@@ -63,6 +63,8 @@ def bytes_per_sample(
     activations, answers = (sum(parts) / len(example) for parts in (counted, heard))
     dense = sum(_layer_numbers(layer, outputs) for layer in layers)
     size = torch.finfo(next(network.parameters()).dtype).bits // 8
+    if entrance(layers) is None:  # ∂f/∂input comes from the backward passes, and is looked at in float64
+        dense += outputs * (int((1 + 8 / size) * example.numel() / len(example)) + outputs)
     held = 0.0 if side_by_side else answers * min(outputs, scores_together(int(answers)))
     return int(size * (OVERHEAD * (activations * (1 + (outputs if side_by_side else 1)) + dense) + held))
 
@@ -73,7 +75,8 @@ def _layer_numbers(layer: DenseLayer, outputs: int) -> int:
     The patches of a convolution are many times its input, and their pseudo-inverse takes as much again.
     """
     numbers = layer.tokens * (layer.in_features + (outputs + 3) * layer.out_features)
-    numbers += 0 if layer.squeezes else outputs * layer.tokens * layer.in_features  # J W, while the record is looked at
+    width = layer.out_features if layer.squeezes else layer.in_features
+    numbers += outputs * (layer.tokens * width + outputs)  # J W or narrower, and its Gram matrix, while looked at
     if layer.patches is None:
         return numbers
     return numbers + 3 * layer.tokens * layer.in_features + outputs * layer.patches.channels * prod(layer.patches.space)

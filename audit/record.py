@@ -102,11 +102,18 @@ class Record:
     loss: Tensor  # [n]     float64
     gradient: Tensor  # [n, C]  ∂l/∂f, float64, without cancellation
     layers: Mapping[str, LayerRecord]  # by DenseLayer.name
-    input_jacobian: Callable[[], Tensor] | None  # [n, C, D]  ∂f/∂input; None for integer inputs
     entrance: LayerRecord | None  # the layer that everything enters through: ∂f/∂input is its J W
     loss_function: Loss
-    by_input: Tensor | None  # [C, n, …]  what `input_jacobian` holds on to, where it is not formed from J W
+    by_input: Tensor | None  # [C, ≥ n, …]  ∂f/∂input from the backward passes, where there is no such layer
     others: ChunkGradients | None  # of the parameters outside the dense layers; None after a forward pass alone
+
+    @property
+    def input_jacobian(self) -> Callable[[], Tensor] | None:
+        """∂f/∂input [n, C, D]; None for integer inputs, and where nobody wanted it."""
+        first, raw = self.entrance, self.by_input
+        if first is not None:
+            return lambda: first.pulled.flatten(2)  # [n, C, T, in] → [n, C, T·in]
+        return None if raw is None else lambda: raw.transpose(0, 1)[: len(self.f)].flatten(2)
 
     @cached_property
     def input_map(self) -> tuple[Tensor, Tensor] | None:

@@ -56,12 +56,12 @@ class SingleHessian:
 
 def single_precision(records: Iterable[Record], name: str, samples: int, room: int) -> SingleHessian | None:
     """H of the mean loss over `samples` in `records`; None where it does not fit into `room`, or has a curved tail."""
-    left, parts = room, list[tuple[slice, Tensor]]()
+    parts: list[tuple[slice, Tensor]] = []
     x = A = torch.empty(0)
     for record in records:
         layer = record.layers[name]
-        left -= 4 * (layer.x.numel() + layer.J.numel())
-        if left < 0 or layer.residual_times is not None:
+        bytes_each = 4 * (2 * layer.x[0].numel() + layer.J[0].numel())  # x twice, while the inputs in use are picked
+        if samples * bytes_each > room or layer.residual_times is not None:
             return None
         if not parts:
             shapes = layer.x.shape[1:], layer.J.flatten(2).shape[1:]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from audit.curvature.hessian import LayerHessian
-from audit.curvature.lanczos import EigenPairs, iterated, scale_of
+from audit.curvature.lanczos import BLOCK, EigenPairs, iterated, scale_of
 from audit.curvature.single import SingleHessian
 
 __all__ = ["EigenPairs", "LayerHessian", "all_eigenpairs", "top_eigenpairs"]
@@ -106,16 +106,22 @@ def _polished(hessian: LayerHessian, pairs: EigenPairs, tolerance: float) -> Eig
 
     The other half of that span is the residuals themselves: where H would lead the vectors next.
     """
-    V, shape, k = pairs.vectors.flatten(1), hessian.shape, len(pairs.values)
-    H_V = hessian.times(pairs.vectors).flatten(1)
-    found = _ritz(V, H_V, shape, pairs.iterations + 1)
+    V, k = pairs.vectors.flatten(1), len(pairs.values)
+    H_V = _times(hessian, V)
+    found = _ritz(V, H_V, hessian.shape, pairs.iterations + -(-k // BLOCK))
     if not _loose(found, tolerance):
         return found
     R = H_V - (V @ H_V.T) @ V
-    N = torch.linalg.qr((R - (R @ V.T) @ V).T)[0].T
-    N = _orthonormal(torch.cat([V, N]))[k:]
-    found = _ritz(torch.cat([V, N]), torch.cat([H_V, hessian.times(N.reshape(-1, *shape)).flatten(1)]), shape, 0)
-    return EigenPairs(found.values[:k], found.vectors[:k], found.residuals[:k], pairs.iterations + 2)
+    R = R[R.norm(dim=1) > tolerance / 2 * scale_of(found.values)]  # the others are good enough
+    N = _orthonormal(torch.cat([V, torch.linalg.qr((R - (R @ V.T) @ V).T)[0].T]))[k:]
+    found = _ritz(torch.cat([V, N]), torch.cat([H_V, _times(hessian, N)]), hessian.shape, found.iterations)
+    walks = found.iterations + -(-len(N) // BLOCK)
+    return EigenPairs(found.values[:k], found.vectors[:k], found.residuals[:k], walks)
+
+
+def _times(hessian: LayerHessian, V: Tensor) -> Tensor:
+    """H V [m, dim], as many directions at once as an iteration takes: more would need memory, and are no quicker."""
+    return torch.cat([hessian.times(part.reshape(-1, *hessian.shape)).flatten(1) for part in torch.split(V, BLOCK)])
 
 
 def _orthonormal(V: Tensor) -> Tensor:

@@ -109,22 +109,17 @@ def crossing(loss: Callable[[float], float], at_zero: float, step: float, farthe
 
 
 def _illinois(height: Callable[[float], float], a: float, height_a: float, b: float, height_b: float) -> float:
-    """The zero of `height` between a (below) and b (above).
-
-    A straight line through both misses it by about (zero − a)(b − zero)/zero, unless one of the heights was halved.
-    """
-    middle, previous, side, plain = b, a, 0, True
+    """The zero of `height` between a (below) and b (above)."""
+    middle, previous, side = b, a, 0
     for _ in range(MOST_STEPS):
         middle = (a * height_b - b * height_a) / (height_b - height_a)
-        missed = min(abs(middle - previous), (middle - a) * (b - middle) / middle if plain else math.inf)
-        if missed <= TOLERANCE * middle:
+        if abs(middle - previous) <= TOLERANCE * middle:
             break
         previous, height_m = middle, height(middle)
         above = 1 if height_m >= 0 else -1
-        plain = above != side
         if above == 1:
-            b, height_b, height_a = middle, height_m, height_a / (1 if plain else 2)
+            b, height_b, height_a = middle, height_m, height_a / (2 if side == above else 1)
         else:
-            a, height_a, height_b = middle, height_m, height_b / (1 if plain else 2)
+            a, height_a, height_b = middle, height_m, height_b / (2 if side == above else 1)
         side = above
     return middle

@@ -66,7 +66,7 @@ class DualityFold:
         else:
             test, train = audit.test, audit.train
             self._partner = nearest_partners(self._sided(test.x, test.y), self._sided(train.x, train.y))
-        self._traces = {layer.name: 0.0 for layer in audit.layers if layer.tokens > 1 or _size(layer) > DENSE_LIMIT}
+        self._traces = {layer.name: 0.0 for layer in audit.layers if _may_be_incomplete(layer)}
         self._evidence: dict[str, Evidence] = {}
         self._curvature = {layer.name: "hessian" for layer in audit.layers}
         self._too_curved: dict[str, str] = {}
@@ -179,5 +179,7 @@ class DualityFold:
         return answers
 
 
-def _size(layer: DenseLayer) -> int:
-    return layer.in_features * layer.out_features
+def _may_be_incomplete(layer: DenseLayer) -> bool:
+    """Whether the layer's basis may lack directions, so that its trace is not their sum."""
+    large = layer.in_features * layer.out_features > DENSE_LIMIT
+    return large or (layer.tokens > 1 and layer.patches is None)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from audit.cached import in_blocks
 from audit.cards.sensitivity import CARDS
 from audit.gradients.parameters import closed_parameters, other_parameters
 from audit.layers import DenseLayer, dense_only
@@ -117,7 +118,7 @@ class SensitivityFold:
         name, reach = record.layer.name, smallest_singular_value(record.x)
         parts = (local.largest, local.frobenius, local.log_volume, squares.weight, reach)
         self._maps[name].append(MapColumns(*map(column, parts)))
-        moving = (record.squared_slopes > 0).sum(0)  # [n, out] → [out]
+        moving = in_blocks(lambda J: (J != 0).any(2).any(1), record.J).sum(0)  # [n, C, T, out] → [out]
         self._active[name] = self._active.get(name, 0) + moving
 
     def _sampled(self) -> tuple[float, float]:

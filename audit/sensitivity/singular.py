@@ -97,6 +97,7 @@ def centred_log_volume(K: Tensor, gram: Tensor, columns: int, epsilon: float) ->
     too much for the smallest one.
     """
     B = centring(K.shape[1]).to(K.device)
+    gram = gram.where(gram.isfinite().all(2, keepdim=True).all(1, keepdim=True), 0.0)
     lam = torch.linalg.eigvalsh(B @ gram @ B.T)
     top = gram.diagonal(dim1=1, dim2=2).sum(1)  # no smaller than the largest eigenvalue
     least = max(VOLUME_SPREAD, 4 * (max(K.shape[1], columns) * epsilon) ** 2)

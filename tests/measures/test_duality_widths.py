@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import hypothesis.strategies as st
 import numpy as np
@@ -111,3 +112,14 @@ def test_a_dense_layer_written_as_a_convolution(make_audit: AuditMaker) -> None:
 def test_crossings_of_a_power_law(scale: float, step: float, power: float) -> None:
     found = crossing(lambda t: 3.0 * (1 + (t / scale) ** power), 3.0, step, 1e6)
     assert found == pytest.approx(scale, rel=1e-5)
+
+
+@given(st.floats(0.01, 10), st.floats(0.05, 0.95), st.floats(1e-3, 10))
+def test_crossings_behind_a_kink_and_of_a_sudden_rise(scale: float, kink: float, step: float) -> None:
+    """Where the loss is flat at first, a straight line through two heights misses by far."""
+    behind = crossing(lambda t: 1 + max(0.0, t - kink * scale) / ((1 - kink) * scale), 1.0, step, 1e6)
+    assert behind == pytest.approx(scale, rel=1e-5)
+    rise = crossing(
+        lambda t: 1 + math.expm1(20 * t / scale) / math.expm1(20) if t < 30 * scale else math.inf, 1.0, step, 1e6
+    )
+    assert rise == pytest.approx(scale, rel=1e-5)
