@@ -86,9 +86,7 @@ class Settings:
     adaptive_draws: int = knob(0, "random weight changes behind the sampled adaptive sharpness (0: closed form only)")
     partner_space: str = knob("input", "where a test sample's train partner is looked for", "input", "features")
     conv: bool = knob(False, "decompose convolutions too, approximately (least-squares dual over patches)")
-    directions: int = knob(
-        20, "Hessian directions kept of a layer of more than 4,096 weights, or of a very curved one"
-    )
+    directions: int = knob(20, "Hessian directions kept of a layer of more than 4,096 weights, or of a very curved one")
     widths: int = knob(10, "leading directions along which the width of the loss is walked (0: none)")
     subsets: int = knob(100, "subsets of train samples behind the Fisher determinant")
     subset_size: int = knob(100, "train samples in each of them")

@@ -68,7 +68,7 @@ class Width:
 
 @dataclass(frozen=True, kw_only=True)
 class DualityIntervals:
-    """95 % bootstrap intervals over pairs, with directions and border held fixed."""
+    """95 % bootstrap intervals over pairs, directions and border held fixed; null of fewer than ten pairs."""
 
     gap: Interval = None
     sharp_contribution: Interval = None

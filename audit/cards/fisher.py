@@ -45,6 +45,7 @@ CARDS = (
         title="Robustness of the class probabilities",
         meaning="How strongly the predicted probabilities answer to a small change of the input.",
         formula="mean over train samples of ‖∂softmax(f)/∂x‖₂²",
+        variant="A model with one score has two probabilities, p and 1 − p, and both count.",
         source=f"{SOURCE}, section 7.1, after Sokolić et al. (2017)",
         cannot_tell="How well the model generalizes: in the source study it failed to rank the models.",
     ),

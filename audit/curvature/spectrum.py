@@ -19,15 +19,35 @@ FEW = 2  # directions whose products are taken anew in double precision; of more
 
 
 def all_eigenpairs(hessian: LayerHessian) -> EigenPairs:
-    """The complete eigenbasis, by `eigh`."""
+    """The complete eigenbasis, by `eigh` of the rows of H that are not zero: dead inputs and units are left out.
+
+    Along the weights that are left out H is zero, so each of them is an eigenvector by itself.
+    """
     H = hessian.dense()
+    used = (H != 0).any(1)
+    H = H if bool(used.all()) else H[used][:, used]
     values, columns = torch.linalg.eigh(H)
     values, vectors = values.flip(0), columns.T.flip(0)  # a copy, with the vectors as rows
     del columns
     residuals = torch.cat(
         [(V @ H - own[:, None] * V).norm(dim=1) for V, own in zip(vectors.split(ROWS), values.split(ROWS), strict=True)]
     )
+    del H
+    if not bool(used.all()):
+        values, vectors, residuals = _with_unused(values, vectors, residuals, used)
     return EigenPairs(values, vectors.reshape(-1, *hessian.shape), residuals / scale_of(values), 0)
+
+
+def _with_unused(values: Tensor, vectors: Tensor, residuals: Tensor, used: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The pairs on the weights `used` [dim], and one of eigenvalue 0 for each other weight, in descending order."""
+    unused = torch.nonzero(~used)[:, 0]
+    order = torch.argsort(torch.cat([values, values.new_zeros(len(unused))]), descending=True, stable=True)
+    place = torch.argsort(order)  # where each pair goes
+    whole = vectors.new_zeros(len(used), len(used))
+    whole[place[: len(values), None], torch.nonzero(used)[:, 0]] = vectors
+    whole[place[len(values) :], unused] = 1.0
+    padded = [torch.cat([part, part.new_zeros(len(unused))])[order] for part in (values, residuals)]
+    return padded[0], whole, padded[1]
 
 
 def top_eigenpairs(

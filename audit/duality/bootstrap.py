@@ -18,6 +18,7 @@ from audit.fields import Interval
 from audit.resample import LEVELS, interval, resampled_means
 
 Array = NDArray[np.float64]
+FEW = 10  # pairs below which draws of them say little, and the expansion to first order may even miss the number itself
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,10 @@ class Evidence:
 
 
 def bootstrap(evidence: Sequence[Evidence], count: int, seed: int) -> list[DualityIntervals]:
-    """Intervals of every layer. Layers with equally many pairs share their draws, and one matrix product."""
+    """Intervals of every layer; none of fewer than `FEW` pairs.
+
+    Layers with equally many pairs share their draws, and one matrix product.
+    """
     found: dict[int, DualityIntervals] = {}
     for K in sorted({len(layer.gap) for layer in evidence}):
         mine = [place for place, layer in enumerate(evidence) if len(layer.gap) == K]
@@ -66,6 +70,8 @@ def bootstrap(evidence: Sequence[Evidence], count: int, seed: int) -> list[Duali
 
 
 def _intervals(layer: Evidence, means: Array) -> DualityIntervals:
+    if len(layer.gap) < FEW:
+        return DualityIntervals()
     gap, sharp, whole = means[:, 0], means[:, 1] + layer.sharp.offset, means[:, 2] + layer.whole.offset
     return DualityIntervals(
         gap=interval(gap),

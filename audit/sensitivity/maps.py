@@ -49,7 +49,7 @@ def input_columns(
     if record.entrance is not first:
         local = local_map(K, x.shape[1], epsilon, gram)
         invariant = in_blocks(_invariant, K, x)  # pixels count once, in however many patches they are
-    centred = centred_log_volume(K, gram, x.shape[1], epsilon) if K.shape[1] > 1 else None
+    centred = centred_log_volume(K, gram, local.largest, x.shape[1], epsilon) if K.shape[1] > 1 else None
     return InputColumns(
         largest=column(local.largest),
         log_volume=column(local.log_volume),

@@ -90,21 +90,22 @@ def singular_values(K: Tensor) -> Tensor:
     return values
 
 
-def centred_log_volume(K: Tensor, gram: Tensor, columns: int, epsilon: float) -> Tensor:
-    """½ ln det of B K (B K)ᵀ [n], B = `centring`; −inf where its rank is below C − 1. gram = K Kᵀ.
+def centred_log_volume(K: Tensor, gram: Tensor, largest: Tensor, columns: int, epsilon: float) -> Tensor:
+    """½ ln det of B K (B K)ᵀ [n], B = `centring`; −inf where its rank is below C − 1. gram = K Kᵀ, largest = ‖K‖₂ [n].
 
-    Taken from B (K Kᵀ) Bᵀ, whose rounding is relative to the largest eigenvalue of K Kᵀ, and from B K where that is
-    too much for the smallest one.
+    Rounding of B K is relative to K itself, whose rows may be nearly equal: a singular value is zero if it is so beside
+    `largest`. Taken from B (K Kᵀ) Bᵀ, and from B K where that has too few digits.
     """
-    B = centring(K.shape[1]).to(K.device)
+    B, threshold = centring(K.shape[1]).to(K.device), max(K.shape[1], columns) * epsilon
     gram = gram.where(gram.isfinite().all(2, keepdim=True).all(1, keepdim=True), 0.0)
     lam = torch.linalg.eigvalsh(B @ gram @ B.T)
-    top = gram.diagonal(dim1=1, dim2=2).sum(1)  # no smaller than the largest eigenvalue
-    least = max(VOLUME_SPREAD, 4 * (max(K.shape[1], columns) * epsilon) ** 2)
-    hard = ~((lam[:, 0] >= least * top) & (lam[:, 0] > SMALLEST_SQUARE) & (top < 1 / SMALLEST_SQUARE))
+    enough = lam[:, 0] >= max(VOLUME_SPREAD, 4 * threshold**2) * largest.square()
+    hard = ~(enough & (lam[:, 0] > SMALLEST_SQUARE) & (largest.square() < 1 / SMALLEST_SQUARE))
     log_volume: Tensor = lam.clamp(min=SMALLEST_SQUARE).log().sum(1) / 2
     if bool(hard.any()):
-        log_volume[hard] = local_map(B @ K[hard].double(), columns, epsilon).log_volume
+        s = singular_values(B @ K[hard].double())
+        full = (s[:, -1] > threshold * largest[hard]) & (K.shape[2] >= len(B))
+        log_volume[hard] = torch.where(full, s.log().sum(1), -torch.inf)
     return log_volume
 
 
