@@ -57,8 +57,8 @@ class Width:
     """How far the weights can move along one direction before the train loss has doubled."""
 
     direction: int = says("its place in the order of sigma_g, from 1")
-    lower: float | None = says("where the loss first doubles on the one side; the direction's sign is arbitrary")
-    upper: float | None = says("and on the other")
+    lower: float | None = says("where the loss first doubles, away from where the test samples lie in the mean")
+    upper: float | None = says("where it first doubles on the way to them")
     width: float | None = says("F_n: from the one to the other")
     lower_std: float | None = says("standard error over train samples, with the direction held fixed", default=None)
     upper_std: float | None = says("standard error over train samples", default=None)

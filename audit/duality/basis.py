@@ -77,7 +77,9 @@ def settle(basis: Basis, w: Tensor, s: Tensor, leading: int) -> Projections:
     sigma_g = torch.where(found.sigma_g > STILL * found.sigma_g.norm(), found.sigma_g, 0.0)
     order = _order(sigma_g, found.sigma_w)
     vectors = [_direction(basis, rotations, int(n)) for n in order[:leading]]
-    leading_vectors = torch.stack(vectors) if vectors else basis.vectors[:0]
+    # an eigenvector has no sign of its own: the first ones point to where the test samples lie in the mean
+    towards = torch.where(w[:, order[:leading]].mean(0) < 0, -1.0, 1.0)
+    leading_vectors = torch.stack(vectors) * towards[:, None, None] if vectors else basis.vectors[:0]
     return Projections(w[:, order], basis.values[order], sigma_g[order], found.in_order(order), leading_vectors)
 
 
