@@ -82,7 +82,7 @@ def _fill(A: Tensor, record: Record, J: Tensor) -> Iterator[tuple[slice, Tensor]
     step, start = max(1, CACHED // J[0].numel()), record.start
     for f, part in zip(torch.split(record.f, step), torch.split(J, step), strict=True):
         root = record.loss_function.curvature_root_times(f, part.double()).flatten(2)
-        largest = torch.linalg.vector_norm(root, torch.inf).clamp(min=torch.finfo(torch.float64).tiny)
+        largest = torch.stack(torch.aminmax(root)).abs().max().clamp(min=torch.finfo(torch.float64).tiny)
         rows = slice(start, start + len(root))
         A[rows] = root.div_(largest)
         start = rows.stop

@@ -70,6 +70,19 @@ def test_a_model_that_is_wrong_more_often_fails_and_the_other_way_round_passes()
     assert better.interval == pytest.approx((-worse.interval[1], -worse.interval[0]))
 
 
+def test_a_wider_gap_beside_a_better_test_loss_only_warns_by_default() -> None:
+    """As after longer training: the train loss has fallen by more than the test loss."""
+    old, new = (outcomes(OLD_WRONG.tolist(), LOSS.tolist()) for _ in range(2))
+    new["train"] = new["train"] | {"loss": (0.1 * LOSS).tolist()}
+    new["test"] = new["test"] | {"loss": (0.8 * LOSS).tolist()}
+    reports = example(**other_model(outcomes=new)), example(outcomes=old)
+    judged = judge(default_policy(), *reports)
+    assert judged.passed and not judge(default_policy(), *reports, strict=True).passed
+    statuses = {result.id: result.status for result in judged.results}
+    assert statuses["gap.test_loss.max_regression"] == "passed"
+    assert statuses["gap.loss_gap.max_regression"] == "failed"
+
+
 def test_a_difference_of_rounding_size_does_not_fail_a_release() -> None:
     parity = classification()["model"]["parity"] | {"max_abs_diff": 1e-5}
     old = example(**OLD, model=classification()["model"] | {"parity": parity})
