@@ -16,6 +16,7 @@ INDISTINCT = 1e-6  # relative distance below which two eigenvalues count as one
 EXHAUSTED = {torch.float64: 1e-10, torch.float32: 1e-6}  # share of H q outside the basis that is nothing new
 FAINT = 1e-3  # share of H q outside the basis below which its direction is not known to rounding
 SINGLE_NOISE = 1e-6  # residuals that single precision cannot tell from zero
+SHORT = 512  # numbers that are summed up in single precision; longer sums lose a digit and more
 
 
 class Symmetric(Protocol):
@@ -140,10 +141,10 @@ def _outside(P: Tensor, Q: Tensor, near: int, generator: torch.Generator) -> tup
     B = 0 there.
     """
     size = scale = P.norm(dim=1).max()
-    inside = P.new_zeros(len(Q), len(P))
+    inside = P.new_zeros(len(Q), len(P), dtype=torch.float64)
     for part in (slice(near, None), slice(None), slice(None)):
-        found = P @ Q[part].T  # quicker than its transpose
-        P, before = torch.addmm(P, found, Q[part], alpha=-1), size
+        found = _inner(P, Q[part])
+        P, before = torch.addmm(P, found.to(P), Q[part], alpha=-1), size
         inside[part] += found.T
         size = P.norm(dim=1).max()
         if part.start is None and size > before / 2:
@@ -152,7 +153,17 @@ def _outside(P: Tensor, Q: Tensor, near: int, generator: torch.Generator) -> tup
     N = columns.T.to(P.dtype)
     if not bool((B.diagonal().abs() > FAINT * scale).all()):
         N, B = _with_random(P, Q, scale, generator)
-    return N, B.double().cpu(), inside.double().cpu()
+    return N, B.double().cpu(), inside.cpu()
+
+
+def _inner(P: Tensor, Q: Tensor) -> Tensor:
+    """P Qᵀ [b, m] of long vectors, in double precision: in single precision their sums are the iteration's noise."""
+    if P.dtype == torch.float64:
+        return P @ Q.T
+    whole = P.shape[1] // SHORT * SHORT
+    short_P, short_Q = (part[:, :whole].view(len(part), -1, SHORT) for part in (P, Q))  # [b or m, pieces, SHORT]
+    pieces = short_P.transpose(0, 1) @ short_Q.permute(1, 2, 0)  # [pieces, b, m]
+    return pieces.sum(0, dtype=torch.float64) + P[:, whole:] @ Q[:, whole:].T
 
 
 def _with_random(P: Tensor, Q: Tensor, scale: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -13,8 +13,6 @@ __all__ = ["EigenPairs", "LayerHessian", "all_eigenpairs", "top_eigenpairs"]
 
 SMALL = 400  # weights up to which eigh of the matrix is quicker than any iteration
 ROWS = 512  # eigenvectors whose residuals are taken at once
-SHARPENED = 3  # products in double precision with the first vector, at most
-CLOSE = 1e-2  # relative distance of the second eigenvalue below which the first vector is left as it is
 FEW = 2  # directions whose products are taken anew in double precision; of more, a mixture is
 
 
@@ -65,7 +63,7 @@ def top_eigenpairs(
         return EigenPairs(pairs.values[:k], pairs.vectors[:k], pairs.residuals[:k], 0)
     single = hessian.single()
     if single is not None and single.dim > 4 * k:
-        pairs = _in_double(hessian, single, iterated(single, k, tolerance / 2, seed, values_only), tolerance, seed)
+        pairs = _in_double(hessian, single, iterated(single, k, tolerance / 2, seed, values_only), seed)
         if not values_only and _loose(pairs, tolerance):
             pairs = _polished(hessian, pairs, tolerance)
         if values_only or not _loose(pairs, tolerance):
@@ -73,9 +71,7 @@ def top_eigenpairs(
     return iterated(hessian, k, tolerance, seed, values_only)
 
 
-def _in_double(
-    hessian: LayerHessian, single: SingleHessian, rough: EigenPairs, tolerance: float, seed: int
-) -> EigenPairs:
+def _in_double(hessian: LayerHessian, single: SingleHessian, rough: EigenPairs, seed: int) -> EigenPairs:
     """`rough` pairs of the Hessian in single precision, with their residuals under the Hessian itself.
 
     The largest eigenvalue is taken anew. Residuals of many pairs are seen on one sum of all vectors with random signs:
@@ -87,34 +83,12 @@ def _in_double(
         return _ritz(V, hessian.times(V.reshape(k, *hessian.shape)).flatten(1), hessian.shape, walks)
     values = rough.values.to(V) * single.scale
     signs = torch.randint(2, (k,), generator=torch.Generator().manual_seed(seed)).to(V) * 2 - 1
-    V, product, mixture, more = _sharpened(hessian, V, values, signs, tolerance)
+    product, mixture = hessian.times(torch.stack([V[0], signs @ V]).reshape(2, *hessian.shape)).flatten(1)
     values[0] = V[0] @ product
     scale = scale_of(values)
     residuals = rough.residuals.to(V).clamp(min=(mixture - (signs * values) @ V).norm() / scale)
     residuals[0] = (product - values[0] * V[0]).norm() / scale
-    return EigenPairs(values, V.reshape(k, *hessian.shape), residuals, walks + more)
-
-
-def _sharpened(
-    hessian: LayerHessian, V: Tensor, values: Tensor, signs: Tensor, tolerance: float
-) -> tuple[Tensor, Tensor, Tensor, int]:
-    """V [k, dim] with a better first vector, H times that vector, H times the vectors' sum with `signs`, and walks.
-
-    Rounding in single precision is relative to the eigenvalue, so the first vector suffers most. v + (λ − H)⁻¹ r takes
-    its residual r away, with the values of the other vectors for H on their span, and 0 for H beyond.
-    """
-    for walk in range(1, SHARPENED + 1):
-        both = torch.stack([V[0], signs @ V]).reshape(2, *hessian.shape)
-        product, mixture = hessian.times(both).flatten(1)
-        largest = V[0] @ product
-        r = product - largest * V[0]
-        gaps = largest - values[1:]
-        if r.norm() <= tolerance / 2 * largest or bool((gaps <= CLOSE * largest).any()) or walk == SHARPENED:
-            break
-        inside = V[1:] @ r
-        first = V[0] + (inside / gaps) @ V[1:] + (r - inside @ V[1:]) / largest
-        V = _orthonormal(torch.cat([first[None] / first.norm(), V[1:]]))
-    return V, product, mixture, walk
+    return EigenPairs(values, V.reshape(k, *hessian.shape), residuals, walks)
 
 
 def _loose(pairs: EigenPairs, tolerance: float) -> bool:

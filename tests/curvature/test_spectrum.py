@@ -188,6 +188,30 @@ def test_one_spoilt_vector_of_many_is_noticed_and_mended_or_all_are_found_anew_i
         assert torch.allclose(pairs.residuals, residuals / pairs.values[0], rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.parametrize("dim", [100, 512, 300_001])
+def test_long_sums_of_single_numbers_keep_their_digits(dim) -> None:
+    """Summed up plainly, 300,000 numbers are wrong by 4e-6."""
+    P, Q = (torch.rand(rows, dim, generator=torch.Generator().manual_seed(rows)) for rows in (2, 5))
+    exact = P.double() @ Q.double().T
+    wrong = (lanczos._inner(P, Q) / exact - 1).abs().max()
+    assert wrong <= 3e-7
+
+
+def test_single_precision_finds_directions_of_large_layers_to_well_below_what_is_asked(make_audit) -> None:
+    """So that no product has to be taken anew in double precision: the residuals of long vectors, one by one."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(500, 400), nn.ReLU(), nn.Linear(400, 4)).double()
+    x = torch.rand(60, 500, dtype=torch.float64)  # all positive: the largest eigenvalue stands far out
+    audit = make_audit(network, x.numpy(), np.arange(60) % 4, x[:4].numpy(), np.arange(4))
+    hessian = LayerHessian(audit.train, audit.layers[0])
+    single = hessian.single()
+    assert single is not None
+    found = lanczos.iterated(single, 6, 2e-7, 0, False)
+    V = single.whole(found.vectors)
+    wrong = (hessian.times(V) - single.scale * found.values[:, None, None] * V).flatten(1).norm(dim=1)
+    assert wrong.max() <= 6e-7 * single.scale * found.values[0]
+
+
 def test_restarts_change_nothing(monkeypatch) -> None:
     values = [*DECAY, 0.55, 0.6]
     monkeypatch.setattr(lanczos, "BASIS_NUMBERS", 0)
