@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from audit.layers import DenseLayer, Layers
+from audit.layers import DenseLayer, Layers, nothing_to_measure
 from audit.model.base import Model
 
 
-def print_layers(model: Model, layers: Layers, as_json: bool) -> None:
-    """Every layer with weights, measured or passed by."""
+def print_layers(model: Model, layers: Layers, convolutions: bool, as_json: bool) -> None:
+    """Every layer with weights, measured or passed by; `convolutions`: whether these were to be measured, too."""
     if as_json:
         dense, passed_by = ([asdict(layer) for layer in part] for part in (layers.dense, layers.passed_by))
         print(json.dumps({"layers": dense, "passed_by": passed_by}, indent=2))
@@ -29,6 +29,8 @@ def print_layers(model: Model, layers: Layers, as_json: bool) -> None:
     for passed in layers.passed_by:
         table.add_row(escape(passed.name), passed.op, "", "", escape(f"passed by: {passed.why}"))
     Console().print(table)
+    if not layers.dense:
+        print(nothing_to_measure(model, layers, convolutions))
 
 
 def _fate(layer: DenseLayer) -> str:

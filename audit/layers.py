@@ -113,13 +113,12 @@ def find_layers(model: Model, example: Tensor, convolutions: bool = False) -> La
         dense.append(found) if isinstance(found, DenseLayer) else passed.append(found)
     order = {path: position for position, path in enumerate(probe.calls)}
     dense.sort(key=lambda layer: order[layer.module])
-    if not dense:
-        raise ModelError(_nothing_to_measure(model, passed, convolutions))
     return Layers(tuple(dense), tuple(passed))
 
 
-def _nothing_to_measure(model: Model, passed: Sequence[PassedBy], convolutions: bool) -> str:
-    seen = ", ".join(f"{layer.name} ({layer.op})" for layer in passed[:5]) or "no layer with weights at all"
+def nothing_to_measure(model: Model, layers: Layers, convolutions: bool) -> str:
+    """Why a model whose layers are all passed by cannot be audited."""
+    seen = ", ".join(f"{layer.name} ({layer.op})" for layer in layers.passed_by[:5]) or "no layer with weights at all"
     ordinary = any(map(_ordinary, model.network.modules()))
     remedy = ", or have its convolutions measured with --conv" if ordinary and not convolutions else ""
     return (

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from audit.capture import Capture
 from audit.curvature.spectra import Spectra
 from audit.data.base import Data, Split
-from audit.errors import UsageError
-from audit.layers import Layers, find_layers
+from audit.errors import ModelError, UsageError
+from audit.layers import Layers, find_layers, nothing_to_measure
 from audit.loss import LOSS_OF_TASK
 from audit.measure import Audit
 from audit.memory import budget_bytes, bytes_per_sample, chunk_size, without_what_does_not_fit
@@ -34,6 +34,8 @@ def set_table(model: Model, data: Data, task: str, settings: Settings) -> tuple[
     train, test = (_tensors(split, task) for split in (data.train, data.test))
     example = _example(network, train[0], model.input.batch)
     layers = find_layers(model, _example(model.network, train[0], model.input.batch), settings.conv)
+    if not layers.dense:
+        raise ModelError(nothing_to_measure(model, layers, settings.conv))
     loss = LOSS_OF_TASK[task]
     budget = budget_bytes(settings.memory)
     standing = sum(part.numel() * part.element_size() for part in (*train, *test, *network.parameters()))

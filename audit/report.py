@@ -78,7 +78,7 @@ class ModelReport:
 
     path: str
     format: str
-    sha256: str
+    sha256: str = says("of the file; with weights in files beside it, of all of them one after the other")
     parameters: int
     task: str = says("classification, binary or regression")
     loss: str = says("cross_entropy (nats), bce, or mse (half the squared error, summed over outputs)")

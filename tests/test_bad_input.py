@@ -12,8 +12,9 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
+from typer.testing import CliRunner
 
-from audit.cli import main
+from audit.cli import app, main
 
 WEIGHTS = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 X = np.random.default_rng(1).normal(size=(12, 4)).astype(np.float32)
@@ -125,6 +126,8 @@ def test_no_dense_layer(run: Run) -> None:
         "conv.onnx: no dense layer was found (it has conv (conv)); gen-audit measures dense layers, so audit a model "
         "that has one, such as a network with a linear head, or have its convolutions measured with --conv."
     )
+    listing = CliRunner().invoke(app, ["layers", "conv.onnx"])
+    assert listing.exit_code == 0 and "passed by" in listing.output and "no dense layer was found" in listing.output
 
 
 def test_no_weights_at_all(run: Run) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from zoo import Tied, build
 
 from audit.errors import ModelError
-from audit.layers import DenseLayer, Layers, find_layers
+from audit.layers import DenseLayer, Layers, find_layers, nothing_to_measure
 from audit.model.base import InputSpec
 
 
@@ -135,12 +135,13 @@ def test_names_and_ops_come_from_the_file_where_it_has_them() -> None:
     assert (first.name, first.op, first.module) == ("encoder.fc1", "gemm", "0")
 
 
-def test_a_network_without_dense_layers_is_refused() -> None:
+def test_a_network_without_dense_layers_is_listed_and_said_not_to_be_measurable() -> None:
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Conv2d(1, 3, 7), nn.Flatten())
-    with pytest.raises(ModelError) as caught:
-        layers_of(network, torch.randn(4, 1, 7, 7))
-    assert str(caught.value) == (
+    network, x = nn.Sequential(nn.Conv2d(1, 3, 7), nn.Flatten()).double(), torch.randn(4, 1, 7, 7).double()
+    model = as_model(network, (1, 7, 7))
+    found = find_layers(model, x)
+    assert found.dense == () and [layer.name for layer in found.passed_by] == ["0"]
+    assert nothing_to_measure(model, found, convolutions=False) == (
         "model: no dense layer was found (it has 0 (conv)); gen-audit measures dense layers, so audit a model that has "
         "one, such as a network with a linear head, or have its convolutions measured with --conv."
     )

@@ -210,8 +210,8 @@ CARDS: tuple[Card, ...] = (
         "E.4: input-invariant MLS / d ≤ adaptive sharpness; Eq. 35: Σ_l x̄_l MLS_l ≤ matrix-normalised sharpness",
         source=f"{PAPER}, Prop. 3.4, 3.6, 3.8, 3.10, E.4, Eq. 35",
         variant="Volumes in logarithms; N is the number of scores, d the first layer's outputs; the root in Eq. 11 "
-        "covers the sum only. Samples with ‖x‖ = 0 are left out of both sides, counted. ‖W‖₂ is the layer's own; the "
-        "authors' code takes it over all layers.",
+        "covers the sum only. Where ‖x‖ = 0, a pair of layer and sample is left out of both sides, counted. ‖W‖₂ is "
+        "the layer's own; the authors' code takes it over all layers.",
         can_tell="That the numbers are consistent: a bound that breaks is a fault, not a finding.",
         cannot_tell=f"{LOOSE} The right sides of 3.4 and 3.6 grow with the number of samples.",
     ),

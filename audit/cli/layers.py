@@ -16,4 +16,5 @@ def layers(model: ModelPath, as_json: AsJson = False, **flags: Any) -> None:
     from audit.layer_table import print_layers
     from audit.listing import list_layers
 
-    print_layers(*list_layers(model, resolve(flags, config_files())), as_json=as_json)
+    settings = resolve(flags, config_files())
+    print_layers(*list_layers(model, settings), settings.conv, as_json)

@@ -34,7 +34,8 @@ def headline(steps: Sequence[Step], entry: Entry, folder: str = "") -> list[str]
     else:
         sentences.append(f"First regression: {inside(folder, worse[0].report)}. {_told(worse[0], entry, folder)}")
     if len(worse) > 1:
-        sentences.append(f"{len(worse) - 1} later audits are worse than one before them, too.")
+        later = "1 later audit is" if len(worse) == 2 else f"{len(worse) - 1} later audits are"
+        sentences.append(f"{later} worse than one before, too.")
     sentences += [f"Void: {step.void}" for step in steps if step.void]
     return sentences
 

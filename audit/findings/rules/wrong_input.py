@@ -15,7 +15,10 @@ def find(report: Report) -> Verdict | None:
         return None
     if report.model.task == "regression":
         seen = f"It explains {explained(report.gap.train_r2)} of the variance of the targets it was trained on."
-        otherwise = "scale or order of features than in training, or a model that gives one answer whatever it is fed"
+        otherwise = (
+            "scale or order of features than in training, a model that gives one answer whatever it is fed, or one "
+            "that was never trained"
+        )
         settings = "--scale, --mean, --std or --channels"
     else:
         seen = (
@@ -24,8 +27,8 @@ def find(report: Report) -> Verdict | None:
             f"gives {share(chance(report))}."
         )
         otherwise = (
-            "scale, order of channels or order of classes than in training, or a model that answers one class only, as "
-            "it may where one is by far the largest"
+            "scale, order of channels or order of classes than in training, a model that answers one class only, as "
+            "it may where one is by far the largest, or one that was never trained"
         )
         settings = "--scale, --mean, --std, --channels or --classes"
     return Verdict(
