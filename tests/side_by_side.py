@@ -9,12 +9,16 @@ import numpy as np
 EXACT, ITERATED = 1e-6, 1e-3
 FOUND_BY_WALKING = ("width",)
 NOISE = 1e-9  # an entry below this share of its list's largest is rounding
+ROUNDED = 1e-14  # … and a number, a difference of losses, below this share of the largest of its kind
 PER_DIRECTION = ("sigma_g", "sigma_w", "c", "contribution")
 ROUNDING = 1e-15  # relative error of a Hessian's entries; its eigenvectors are off by this over the gap between them
 
 
-def disagreements(ours: Any, theirs: Any, path: str = "") -> list[str]:
-    """Where the report differs from the reference, which says less: what it names must be there, and equal."""
+def disagreements(ours: Any, theirs: Any, path: str = "", largest: dict[str, float] | None = None) -> list[str]:
+    """Where the report differs from the reference, which says less: what it names must be there, and equal.
+
+    `largest`: of an entry of a list, the largest number under each key in that list.
+    """
     if isinstance(theirs, dict):
         if "id" in theirs:
             path = f"{path}({theirs['id']})"
@@ -25,21 +29,29 @@ def disagreements(ours: Any, theirs: Any, path: str = "") -> list[str]:
             if key in PER_DIRECTION and isinstance(value, list) and value:
                 lines += _apart_in_list(ours[key], value, f"{path}.{key}", _looseness(theirs, key))
             else:
-                lines += disagreements(ours[key], value, f"{path}.{key}")
+                lines += disagreements(ours[key], value, f"{path}.{key}", largest)
         return lines
     if isinstance(theirs, list) and theirs and isinstance(theirs[0], dict):
         if "id" in theirs[0]:
             ours = [next(one for one in ours if one["id"] == other["id"]) for other in theirs]
         if len(ours) != len(theirs):
             return [f"{path}: {len(ours)} entries, not {len(theirs)}"]
-        pairs = zip(ours, theirs, strict=True)
-        return [line for place, pair in enumerate(pairs) for line in disagreements(*pair, f"{path}[{place}]")]
+        pairs, among = zip(ours, theirs, strict=True), None if "id" in theirs[0] else _largest(theirs)
+        return [line for place, pair in enumerate(pairs) for line in disagreements(*pair, f"{path}[{place}]", among)]
     if isinstance(theirs, list):
         return _apart_in_list(ours, theirs, path)
     if theirs is None or isinstance(theirs, (str, int)) or ours is None:
         return [] if ours == theirs else [f"{path}: {ours!r}, not {theirs!r}"]
-    tolerance = ITERATED if path.split(".")[-1] in FOUND_BY_WALKING else EXACT
-    return [] if abs(ours - theirs) <= tolerance * max(abs(theirs), 1e-12) else [f"{path}: {ours!r}, not {theirs!r}"]
+    key = path.split(".")[-1]
+    noise = max(1e-12 * EXACT, ROUNDED * (largest or {}).get(key, 0.0))
+    tolerance = ITERATED if key in FOUND_BY_WALKING else EXACT
+    return [] if abs(ours - theirs) <= max(tolerance * abs(theirs), noise) else [f"{path}: {ours!r}, not {theirs!r}"]
+
+
+def _largest(entries: list[dict[str, Any]]) -> dict[str, float]:
+    """By key, the largest number that the entries have there."""
+    keys = {key for entry in entries for key, value in entry.items() if isinstance(value, float)}
+    return {key: max(abs(entry[key]) for entry in entries if isinstance(entry.get(key), float)) for key in keys}
 
 
 def _apart_in_list(ours: list[Any], theirs: list[Any], path: str, loose: list[float] | None = None) -> list[str]:
