@@ -101,7 +101,9 @@ def _suite(case: Case, chosen: argparse.Namespace) -> dict[str, object]:
     found = time_suite(case, chosen.rounds, chosen.patience)
     suite, checks = Spread(*found["suite"].values()), Spread(*found["checks"].values())
     floor = Spread.of(found["floor_seconds"]).median
+    least = Spread(*found["least"].values())
     print(f"\n{case.name}, {len(case.x)} samples: suite {suite} × floor, checks {checks} × floor ({floor:.3f} s)")
+    print(f"  floor with the least that directions add: {least} × floor")
     for stage, share in found["stages"].items():
         print(f"  {stage:22} {share:6.2f} × floor", flush=True)
     return found

@@ -10,18 +10,21 @@ from audit.progress import Progress
 from audit.suite import run_suite
 from benchmarks.cases import Case
 from benchmarks.clock import LEAST_ROUNDS, Spread, quickest, seconds
+from benchmarks.least import least_directions
 from benchmarks.tasks import FLOOR
 
 
 def time_suite(case: Case, rounds: int, patience: float) -> dict[str, object]:
     """Seconds of the floor, of `run_suite` (stage by stage) and of `run_checks`, in turn; and the ratios to the floor.
 
-    Loading, reading and the table's own forward passes come before and are not counted, rendering comes after.
+    Beside them, the floor with the least that the Hessian's directions can add to it. Loading, reading and the table's
+    own forward passes come before and are not counted, rendering comes after.
     """
     how = quickest(FLOOR, case)
     floor = FLOOR.prepare(case, how.chunk, how.form)
-    floor(), _suite(case)  # warm-up
-    floors, suites, checks, stages = [], [], [], []
+    directions = least_directions(case)
+    floor(), directions(), _suite(case)  # warm-up
+    floors, leasts, suites, checks, stages = [], [], [], [], []
     begin = time.perf_counter()
     for number in range(rounds):
         if number >= LEAST_ROUNDS and time.perf_counter() - begin > patience:
@@ -29,6 +32,7 @@ def time_suite(case: Case, rounds: int, patience: float) -> dict[str, object]:
         before = seconds(floor)
         suite, check, timings = _suite(case)
         floors.append((before + seconds(floor)) / 2)  # load that comes or goes meanwhile counts half
+        leasts.append(floors[-1] + seconds(directions))
         suites.append(suite)
         checks.append(check)
         stages.append(timings)
@@ -38,8 +42,10 @@ def time_suite(case: Case, rounds: int, patience: float) -> dict[str, object]:
         "chunk": how.chunk,
         "form": how.form,
         "floor_seconds": floors,
+        "least_seconds": leasts,
         "suite_seconds": suites,
         "checks_seconds": checks,
+        "least": _ratio(leasts, floors),
         "suite": _ratio(suites, floors),
         "checks": _ratio(checks, floors),
         "stages": {name: median(part[name] for part in stages) / median(floors) for name in stages[0]},
