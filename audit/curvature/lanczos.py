@@ -13,6 +13,9 @@ LEAST_STEPS = 10  # before any convergence is believed: an early small residual 
 MOST_STEPS = 500
 BASIS_NUMBERS = 1 << 25  # numbers in the Krylov basis beyond which it is restarted from its best vectors
 INDISTINCT = 1e-6  # relative distance below which two eigenvalues count as one
+OWN = 2e-5  # residual over a pair's own eigenvalue: far below the largest one, directions are to be eigenvectors, too
+MARGIN = {torch.float64: 1.0, torch.float32: 0.5}  # share of that which is left to the iteration: rounding adds to it
+FLOOR = {torch.float64: 1e-14, torch.float32: 1e-8}  # residuals, over the largest |eigenvalue|, that are rounding
 EXHAUSTED = {torch.float64: 1e-10, torch.float32: 1e-6}  # share of H q outside the basis that is nothing new
 FAINT = 1e-3  # share of H q outside the basis below which its direction is not known to rounding
 SINGLE_NOISE = 1e-6  # residuals that single precision cannot tell from zero
@@ -53,7 +56,7 @@ class EigenPairs:
 
 
 def iterated(hessian: Symmetric, k: int, tolerance: float, seed: int, values_only: bool) -> EigenPairs:
-    """The k largest eigenpairs, each residual at most `tolerance`; with `values_only`, each eigenvalue that good."""
+    """The k largest eigenpairs, each residual `allowed`; with `values_only`, each eigenvalue as good as `tolerance`."""
     block = min(k, BLOCK)
     while True:
         pairs = _lanczos(hessian, k, block, tolerance, seed, values_only)
@@ -75,6 +78,11 @@ def scale_of(values: Tensor) -> Tensor:
     """The largest |eigenvalue|, or 1 where all are zero."""
     largest = values.abs().max()
     return largest if largest > 0 else torch.ones_like(largest)
+
+
+def allowed(values: Tensor, tolerance: float, dtype: torch.dtype = torch.float64) -> Tensor:
+    """The largest residual of each pair, over the largest |eigenvalue|: `tolerance`, and `OWN` of its own value."""
+    return (OWN * values.abs() / scale_of(values)).clamp(max=tolerance).clamp(min=FLOOR[dtype])
 
 
 def _lanczos(hessian: Symmetric, k: int, block: int, tolerance: float, seed: int, values_only: bool) -> EigenPairs:
@@ -103,7 +111,8 @@ def _lanczos(hessian: Symmetric, k: int, block: int, tolerance: float, seed: int
             continue
         theta, Y = (part.flip(-1) for part in torch.linalg.eigh(T))
         residuals = (B @ Y[-width:]).norm(dim=0) / scale_of(theta)
-        if done or (step >= LEAST_STEPS and size > k and _converged(theta, residuals, k, tolerance, values_only)):
+        enough = _values_known if values_only else _pairs_known
+        if done or (step >= LEAST_STEPS and size > k and enough(theta, residuals, k, tolerance, hessian.dtype)):
             break
         if size + width > most:
             keep = min(size - 1, (k + most) // 2)
@@ -113,10 +122,15 @@ def _lanczos(hessian: Symmetric, k: int, block: int, tolerance: float, seed: int
     return EigenPairs(theta[:k].clone(), vectors, residuals[:k].clone(), step)
 
 
-def _converged(theta: Tensor, residuals: Tensor, k: int, tolerance: float, values_only: bool) -> bool:
-    if bool((residuals[:k] <= (max(tolerance, SINGLE_NOISE) if values_only else tolerance)).all()):
+def _pairs_known(theta: Tensor, residuals: Tensor, k: int, tolerance: float, dtype: torch.dtype) -> bool:
+    return bool((residuals <= MARGIN[dtype] * allowed(theta, tolerance, dtype))[:k].all())
+
+
+def _values_known(theta: Tensor, residuals: Tensor, k: int, tolerance: float, dtype: torch.dtype) -> bool:
+    tolerance *= MARGIN[dtype]
+    if bool((residuals[:k] <= max(tolerance, SINGLE_NOISE)).all()):
         return True
-    if not values_only or bool((residuals[:k] > 1e-3).any()):
+    if bool((residuals[:k] > 1e-3).any()):
         return False
     gap = (theta[:k] - theta[k]) / scale_of(theta) - residuals[k]  # to what lies below the wanted ones
     return bool((residuals[:k].square() <= tolerance * gap).all())

@@ -6,13 +6,16 @@ import torch
 from torch import Tensor
 
 from audit.curvature.hessian import LayerHessian
-from audit.curvature.lanczos import BLOCK, EigenPairs, iterated, scale_of
+from audit.curvature.lanczos import BLOCK, EigenPairs, allowed, iterated, scale_of
 from audit.curvature.single import SingleHessian
 
 __all__ = ["EigenPairs", "LayerHessian", "all_eigenpairs", "top_eigenpairs"]
 
 SMALL = 400  # weights up to which eigh of the matrix is quicker than any iteration
 ROWS = 512  # eigenvectors whose residuals are taken at once
+ONE_SPACE = 1e-10  # eigenvalues closer than this, relative to the largest, are one eigenspace
+CLOSE = 3e-7  # … and closer than this, single precision cannot tell whether they are
+MOST = 5  # times as many pairs as asked for, before an eigenspace is cut in two
 FEW = 2  # directions whose products are taken anew in double precision; of more, a mixture is
 
 
@@ -51,31 +54,63 @@ def _with_unused(values: Tensor, vectors: Tensor, residuals: Tensor, used: Tenso
 def top_eigenpairs(
     hessian: LayerHessian, k: int, tolerance: float = 1e-6, seed: int = 0, values_only: bool = False
 ) -> EigenPairs:
-    """The k largest eigenpairs (all of them where there are fewer), each residual at most `tolerance`.
+    """The k largest eigenpairs, or all of them where there are fewer, each residual as `allowed`.
 
-    Iterations run in single precision where they can, and what they found is then judged in double precision. With
+    An eigenspace is not cut in two: where the k-th eigenvalue has more eigenvectors, there are some more pairs. With
     `values_only`, `tolerance` is asked of the eigenvalues alone. By Kato and Temple the error of a Ritz value is at
     most ‖residual‖² over its distance to the rest of the spectrum, so fewer iterations will do.
     """
     k = min(k, hessian.dim)
+    if values_only:
+        return _largest(hessian, k, tolerance, seed, values_only)
+    asked = k + 1  # the next one tells whether the eigenspace goes on
+    while True:
+        pairs = _largest(hessian, min(asked, hessian.dim), tolerance, seed)
+        end = _end_of_space(pairs.values, k)
+        if end is not None or asked >= min(hessian.dim, MOST * k):
+            kept = end or min(k, len(pairs.values))
+            return EigenPairs(pairs.values[:kept], pairs.vectors[:kept], pairs.residuals[:kept], pairs.iterations)
+        asked = min(2 * asked, MOST * k)
+
+
+def _end_of_space(values: Tensor, k: int) -> int | None:
+    """How many of the eigenvalues there are up to the end of the eigenspace of the k-th; None where none is beyond."""
+    near = ONE_SPACE * scale_of(values)
+    if abs(values[k - 1]) <= near:  # the null space is no direction's place
+        return k
+    ends = torch.nonzero(values[k - 1 : -1] - values[k:] > near)[:, 0]
+    return k + int(ends[0]) if len(ends) else None
+
+
+def _largest(hessian: LayerHessian, k: int, tolerance: float, seed: int, values_only: bool = False) -> EigenPairs:
+    """The k largest pairs: iterations run in single precision where they can; what they found is judged in double."""
     if (hessian.dim <= SMALL or 4 * k >= hessian.dim) and hessian.formable:
         pairs = all_eigenpairs(hessian)
         return EigenPairs(pairs.values[:k], pairs.vectors[:k], pairs.residuals[:k], 0)
     single = hessian.single()
     if single is not None and single.dim > 4 * k:
-        pairs = _in_double(hessian, single, iterated(single, k, tolerance / 2, seed, values_only), seed)
-        if not values_only and _loose(pairs, tolerance):
+        pairs = _in_double(hessian, single, iterated(single, k, tolerance, seed, values_only), tolerance, seed)
+        if values_only:
+            return pairs
+        if _loose(pairs, tolerance) or _close(pairs.values):
             pairs = _polished(hessian, pairs, tolerance)
-        if values_only or not _loose(pairs, tolerance):
+        if not _loose(pairs, tolerance):
             return pairs
     return iterated(hessian, k, tolerance, seed, values_only)
 
 
-def _in_double(hessian: LayerHessian, single: SingleHessian, rough: EigenPairs, seed: int) -> EigenPairs:
+def _close(values: Tensor) -> bool:
+    return bool((-values.diff() <= CLOSE * scale_of(values)).any())
+
+
+def _in_double(
+    hessian: LayerHessian, single: SingleHessian, rough: EigenPairs, tolerance: float, seed: int
+) -> EigenPairs:
     """`rough` pairs of the Hessian in single precision, with their residuals under the Hessian itself.
 
-    The largest eigenvalue is taken anew. Residuals of many pairs are seen on one sum of all vectors with random signs:
-    the square of its residual is, in the mean over signs, the sum of their squares, so none is said to be smaller.
+    The largest eigenvalue is taken anew. Residuals of many pairs are seen on one sum of all vectors with random signs,
+    each vector the longer the less residual it is allowed: the square of the sum's residual is, in the mean over signs,
+    the sum of their squares, so where it is within `tolerance`, each is within what it is allowed.
     """
     V = _orthonormal(single.whole(rough.vectors).flatten(1))
     k, walks = len(V), rough.iterations + 1
@@ -83,16 +118,19 @@ def _in_double(hessian: LayerHessian, single: SingleHessian, rough: EigenPairs, 
         return _ritz(V, hessian.times(V.reshape(k, *hessian.shape)).flatten(1), hessian.shape, walks)
     values = rough.values.to(V) * single.scale
     signs = torch.randint(2, (k,), generator=torch.Generator().manual_seed(seed)).to(V) * 2 - 1
-    product, mixture = hessian.times(torch.stack([V[0], signs @ V]).reshape(2, *hessian.shape)).flatten(1)
+    limits = allowed(values, tolerance)
+    weights = signs * tolerance / limits
+    product, mixture = hessian.times(torch.stack([V[0], weights @ V]).reshape(2, *hessian.shape)).flatten(1)
     values[0] = V[0] @ product
     scale = scale_of(values)
-    residuals = rough.residuals.to(V).clamp(min=(mixture - (signs * values) @ V).norm() / scale)
+    seen = (mixture - (weights * values) @ V).norm() / scale  # to be compared with `tolerance`
+    residuals = torch.maximum(rough.residuals.to(V), seen * limits / tolerance)
     residuals[0] = (product - values[0] * V[0]).norm() / scale
     return EigenPairs(values, V.reshape(k, *hessian.shape), residuals, walks)
 
 
 def _loose(pairs: EigenPairs, tolerance: float) -> bool:
-    return not bool((pairs.residuals <= tolerance).all())
+    return not bool((pairs.residuals <= allowed(pairs.values, tolerance)).all())
 
 
 def _polished(hessian: LayerHessian, pairs: EigenPairs, tolerance: float) -> EigenPairs:
@@ -105,8 +143,10 @@ def _polished(hessian: LayerHessian, pairs: EigenPairs, tolerance: float) -> Eig
     found = _ritz(V, H_V, hessian.shape, pairs.iterations + -(-k // BLOCK))
     if not _loose(found, tolerance):
         return found
-    R = H_V - (V @ H_V.T) @ V
-    R = R[R.norm(dim=1) > tolerance / 2 * scale_of(found.values)]  # the others are good enough
+    turned = found.vectors.flatten(1) @ V.T
+    V, H_V = turned @ V, turned @ H_V
+    R = H_V - found.values[:, None] * V
+    R = R[found.residuals > allowed(found.values, tolerance) / 2]  # the others are good enough
     N = _orthonormal(torch.cat([V, torch.linalg.qr((R - (R @ V.T) @ V).T)[0].T]))[k:]
     found = _ritz(torch.cat([V, N]), torch.cat([H_V, _times(hessian, N)]), hessian.shape, found.iterations)
     walks = found.iterations + -(-len(N) // BLOCK)

@@ -13,10 +13,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from audit.curvature.spectrum import EigenPairs
+from audit.curvature.spectrum import ONE_SPACE, EigenPairs
 from audit.duality.moments import Moments, moments
 
-ONE_SPACE = 1e-10  # eigenvalues closer than this, relative to the largest, are one eigenspace
 STILL = 1e-12  # a deviation below this share of the total one is rounding
 FAINT = 1e-10  # … and below this one too near to rounding to tell directions of one eigenspace apart
 

@@ -52,7 +52,8 @@ def test_iteration_agrees_with_diagonalisation(make_audit, monkeypatch, name, k)
     monkeypatch.setattr(spectrum, "SMALL", 0)
     for hessian, H, _ in hessians(make_audit, name, n=20):
         pairs = top_eigenpairs(hessian, k)
-        values = torch.linalg.eigvalsh(H).flip(0)[: min(k, hessian.dim)]
+        values = torch.linalg.eigvalsh(H).flip(0)[: len(pairs.values)]
+        assert len(values) == min(k, hessian.dim)
         single = hessian.single()
         mixed = k > spectrum.FEW and single is not None and single.dim > 4 * k
         check(hessian, H, pairs, values, tolerance=1e-6, mixed=mixed)
@@ -65,12 +66,12 @@ def check(hessian, H: Tensor, pairs, values: Tensor, tolerance: float, mixed: bo
     assert (pairs.values - values).abs().max() <= tolerance * scale
     assert (v @ v.T - torch.eye(len(v))).abs().max() <= 1e-12
     residuals = (v @ H - pairs.values[:, None] * v).norm(dim=1) / scale
-    assert residuals.max() <= 1.01 * tolerance
+    limits = lanczos.allowed(pairs.values, tolerance)
+    assert (residuals <= 1.01 * limits).all() and (pairs.residuals <= limits).all()
     wrong = (residuals - pairs.residuals).abs()
     assert wrong[0] <= 1e-9
-    if mixed:
-        assert (pairs.residuals[1:] >= (1 - 1e-3) * residuals[1:].square().mean().sqrt()).all()
-        assert pairs.residuals.max() <= tolerance
+    if mixed and wrong.max() > 1e-9:
+        assert ((pairs.residuals / limits)[1:] >= (1 - 1e-3) * (residuals / limits)[1:].square().mean().sqrt()).all()
     else:
         assert wrong.max() <= 1e-9
     assert (pairs.values.diff() <= 0).all()
@@ -80,7 +81,7 @@ class Given:
     """A Hessian with a spectrum of our choice."""
 
     def __init__(self, values: list[float], seed: int = 0) -> None:
-        self.dim, self.shape, self.walks = len(values), (1, len(values)), 0
+        self.dim, self.shape, self.products = len(values), (1, len(values)), 0
         self.dtype, self.room = torch.float64, 1 << 30
         basis = torch.linalg.qr(
             torch.randn(self.dim, self.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -88,7 +89,7 @@ class Given:
         self.matrix = basis @ torch.diag(torch.tensor(values, dtype=torch.float64)) @ basis.T
 
     def times(self, V: Tensor) -> Tensor:
-        self.walks += 1
+        self.products += V.numel() // self.dim
         return (V.reshape(-1, self.dim) @ self.matrix).reshape(V.shape)
 
     def dense(self) -> Tensor:
@@ -116,9 +117,10 @@ DECAY = [1.0 / (i + 2) for i in range(500)]
     ],
 )
 def test_chosen_spectra(values, k) -> None:
-    given = Given(values)
-    expected = torch.tensor(sorted(values, reverse=True)[:k], dtype=torch.float64)
+    given, ordered = Given(values), sorted(values, reverse=True)
     pairs = top_eigenpairs(given, k)  # type: ignore[arg-type]
+    alike = k + sum(value == ordered[k - 1] != 0 for value in ordered[k:])  # no eigenspace is cut in two, unless huge
+    expected = torch.tensor(ordered[: alike if alike < spectrum.MOST * k else k], dtype=torch.float64)
     assert pairs.iterations >= min(10, len(values))
     if any(values):
         check(given, given.matrix, pairs, expected, tolerance=1e-6)
@@ -126,13 +128,13 @@ def test_chosen_spectra(values, k) -> None:
         assert pairs.values.abs().max() == 0 and pairs.residuals.abs().max() == 0
 
 
-def test_values_alone_take_fewer_walks_and_are_as_good_as_asked() -> None:
-    values = [*DECAY, 0.55]
+def test_values_alone_take_fewer_products_and_are_as_good_as_asked() -> None:
+    values = [*DECAY, 0.503]
     both, alone = Given(values), Given(values)
     top_eigenpairs(both, 1)  # type: ignore[arg-type]
     pairs = top_eigenpairs(alone, 1, values_only=True)  # type: ignore[arg-type]
-    assert alone.walks < both.walks
-    assert pairs.values[0] == pytest.approx(0.55, rel=1e-6) and pairs.residuals[0] > 1e-6
+    assert alone.products < both.products
+    assert pairs.values[0] == pytest.approx(0.503, rel=1e-6) and pairs.residuals[0] > 1e-6
 
 
 @pytest.mark.parametrize("scale", [1.0, 400.0])
