@@ -9,6 +9,7 @@ from audit.report import Report
 
 GUESSING = 3.0  # standard errors above chance that the train accuracy must be to count as learnt
 ENOUGH = 0.25  # of the way from guessing to no mistake: a class of one sample alone makes a standard error large
+FOR_THEORY = ("gradient-small", "interpolation")  # checks of what the source studies assume of every model
 NEEDS_DATA = "these test samples are also in the train data, so they are not unseen"
 NEEDS_INPUT = "the model does no better than guessing on its own train data, so it is probably fed the wrong input"
 
@@ -100,3 +101,12 @@ def fits_train(report: Report) -> bool:
 def labels_in_doubt(report: Report) -> bool:
     """Whether the neighbours contradict more train labels than chance explains."""
     return report.hygiene is not None and above_zero(report.hygiene.suspected_mislabels.estimated_rate_ci95)
+
+
+def unfit_for_theory(report: Report) -> list[int]:
+    """Places of the failed checks whether the model fits its train data and is at rest, as the source studies ask."""
+    return [
+        place
+        for place, check in enumerate(report.checks)
+        if check.id in FOR_THEORY and check.status == "failed" and None not in (check.value, check.tolerance)
+    ]

@@ -80,6 +80,12 @@ def test_an_underfit_is_told_apart_from_a_fit() -> None:
     assert "underfit" not in findings(with_errors(50, 400))
 
 
+def test_a_model_that_is_mostly_wrong_on_its_own_train_data_is_told_so_on_the_first_page() -> None:
+    assert findings(with_errors(300, 320))["underfit"].level == "note"
+    mostly = findings(with_errors(520, 530))["underfit"]
+    assert mostly.level == "watch" and mostly.first_page
+
+
 def test_few_test_samples_are_named_by_their_number() -> None:
     report = example("example")
     small = replace(report, data=replace(report.data, test=replace(report.data.test, samples=1)))
@@ -151,6 +157,18 @@ def test_the_shape_of_the_gap_is_not_named_within_its_own_uncertainty() -> None:
         for share in (0.4, 0.49, 0.51, 0.6)
     }
     assert found == {0.4: {"flat-gap"}, 0.49: set(), 0.51: set(), 0.6: {"steep-gap"}}
+
+
+@pytest.mark.parametrize(("share", "id"), [(0.2, "flat-gap"), (0.8, "steep-gap")])
+def test_the_shape_of_the_gap_names_its_layers_and_advises_nothing_where_the_study_does_not_apply(share, id) -> None:  # type: ignore[no-untyped-def]
+    report = with_hygiene(suspected_mislabels={"estimated_rate": 0.0, "estimated_rate_ci95": (0.0, 0.01)})
+    report = replace(report, layers=[with_share(layer, share) for layer in report.layers])
+    held = [replace(check, status="passed") for check in report.checks]
+    found = findings(replace(report, checks=held))[id]
+    assert found.title.startswith("In layer") and report.layers[0].name in found.title
+    assert found.advice.startswith("If you train again")
+    moving = [replace(check, status="failed" if check.id == "gradient-small" else "passed") for check in held]
+    assert findings(replace(report, checks=moving))[id].advice.startswith("Rest no change of the training on this")
 
 
 def test_units_that_never_act_are_counted_by_layer() -> None:

@@ -36,13 +36,13 @@ RULES: tuple[Rule, ...] = (
     # what is wrong with the data or the model
     mislabelled.RULE,
     worse_than_guessing.RULE,
+    underfit.RULE,
     balance.RULE,
     own_split.RULE,
     near_copies.RULE,
     few_test.RULE,
     # the gap, and where it sits
     gap.RULE,
-    underfit.RULE,
     conflicts.RULE,
     steep.STEEP,
     steep.FLAT,

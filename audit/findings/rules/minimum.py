@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from audit.blocks.gap import FITTED
+from audit.findings.ground import unfit_for_theory
 from audit.findings.rule import Rule, Verdict
 from audit.numbers import number, percent, share
 from audit.report import Report
@@ -15,11 +16,7 @@ WORDS = {
 
 def find(report: Report) -> Verdict | None:
     """Speaks where the model is not at a minimum of its train loss, or does not fit its train data."""
-    places = [
-        place
-        for place, check in enumerate(report.checks)
-        if check.id in WORDS and check.status == "failed" and check.value is not None and check.tolerance is not None
-    ]
+    places = unfit_for_theory(report)
     if not places:
         return None
     reasons = "; and ".join(_reason(report, place) for place in places)

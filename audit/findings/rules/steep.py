@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from audit.findings.ground import gap_is_real, labels_in_doubt
+from audit.findings.ground import gap_is_real, labels_in_doubt, unfit_for_theory
 from audit.findings.rule import Rule, Verdict
 from audit.findings.shape import SHIFT, Shape, hidden_shapes, in_few, spread_out, told
+from audit.findings.words import listed
 from audit.report import Report
 
 PAPER = "Feng & Tu, The activity-weight duality in feed forward neural networks (2022)"
-MEANT = f"A direction is a way of changing the layer's weights; a steep one is where the loss reacts most. {SHIFT}"
+UNFIT = (
+    "Rest no change of the training on this: the source study is of networks that fit their train data and are at rest "
+    "in a minimum, which this one is not."
+)
+MEANT = (
+    "Each layer accounts for the whole gap by itself, and other layers may split it otherwise. A direction is a way of "
+    f"changing the layer's weights; a steep one is where the loss reacts most. {SHIFT}"
+)
 
 
 def find_steep(report: Report) -> Verdict | None:
@@ -18,12 +26,14 @@ def find_steep(report: Report) -> Verdict | None:
         return None
     return Verdict(
         level="note",
-        title="Most of the gap comes from a few steep directions of the weights",
+        title=f"In {_layers(found)} most of the gap lies in a few steep directions of the weights",
         explanation=(
             f"{_every(found)} {MEANT} In the source study this part of the gap was larger after training with small "
             "steps or large batches; healthy networks have it, too, so that one model alone does not show a fault."
         ),
-        advice=(
+        advice=UNFIT
+        if unfit_for_theory(report)
+        else (
             "If you train again, try a larger learning rate or smaller batches, which shrank this part in the source "
             "study, and compare both models on the same data."
         ),
@@ -38,12 +48,14 @@ def find_flat(report: Report) -> Verdict | None:
         return None
     return Verdict(
         level="note",
-        title="Most of the gap comes from very many flat directions of the weights",
+        title=f"In {_layers(found)} most of the gap lies in very many flat directions of the weights",
         explanation=(
             f"{_every(found)} {MEANT} In the source study this part of the gap was smaller with weight decay and with "
             f"a smaller initialisation{_labels(report)}."
         ),
-        advice=(
+        advice=UNFIT
+        if unfit_for_theory(report)
+        else (
             "If you train again, try weight decay or a smaller initialisation, which shrank this part in the source "
             "study, and compare both models on the same data."
         ),
@@ -57,6 +69,10 @@ def _labels(report: Report) -> str:
     looked_at = report.hygiene is not None and report.hygiene.suspected_mislabels.estimated_rate is not None
     seen = "of which there is no other sign here" if looked_at else "which could not be looked for here"
     return f", and larger with wrong labels, {seen}"
+
+
+def _layers(found: list[Shape]) -> str:
+    return f"{'layer' if len(found) == 1 else 'layers'} {listed([shape.name for shape in found])}"
 
 
 def _every(found: list[Shape]) -> str:

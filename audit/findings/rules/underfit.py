@@ -11,6 +11,8 @@ from audit.findings.words import explained, within
 from audit.numbers import number, percent, share
 from audit.report import Report
 
+MOSTLY = 0.5  # wrong on more of the train samples than right, or more of their variance unexplained than explained
+
 
 def find(report: Report) -> Verdict | None:
     """Speaks where more goes wrong on train than is added on test."""
@@ -25,7 +27,7 @@ def _classification(report: Report) -> Verdict | None:
         return None
     paid = _too_sure(report, gap.train_error)
     return Verdict(
-        level="note",
+        level="watch" if gap.train_error > MOSTLY else "note",
         title="Most of what goes wrong on test already goes wrong on train: consistent with an underfit",
         explanation=(
             f"The model answers {percent(gap.train_error)} of its train samples wrongly"
@@ -66,7 +68,7 @@ def _regression(report: Report) -> Verdict | None:
     if train is None or test is None or train >= 1 - FITTED or 1 - train <= train - test:
         return None
     return Verdict(
-        level="note",
+        level="watch" if train < MOSTLY else "note",
         title="Most of what goes wrong on test already goes wrong on train: consistent with an underfit",
         explanation=(
             f"The model explains {explained(train)} of the variance of its train targets and {explained(test)} on "
@@ -85,7 +87,8 @@ RULE = Rule(
     conditions=(
         f"note: train error e > {number(FITTED)} and above the upper end of the error gap's 95 % interval, with a hint "
         "at the input's scale where the train loss is above h(e) + e ln(C−1) beyond chance; regression: "
-        f"1 − R²_train > R²_train − R²_test and R²_train < {number(1 - FITTED)}"
+        f"1 − R²_train > R²_train − R²_test and R²_train < {number(1 - FITTED)}; watch: where e > {number(MOSTLY)}, or "
+        f"R²_train < {number(MOSTLY)}"
     ),
     source="The split of the test error into train error and gap.",
     origin=(
