@@ -1,7 +1,8 @@
 """How much worse is the model on data it has not seen? The observed gap, with its uncertainty.
 
 Meaning   test minus train, of the mean loss and of the share of wrong answers.
-Source    counting; the intervals are percentile bootstrap intervals (Efron 1979), train and test drawn independently.
+Source    counting; intervals of losses are percentile bootstrap intervals (Efron 1979), train and test drawn
+          independently, those of shares of wrong answers Wilson's (1927), and of their difference Newcombe's (1998).
 Can tell  whether the difference seen on these samples is more than chance.
 Cannot    tell why, nor what happens on data from elsewhere.
 """
@@ -25,13 +26,12 @@ from audit.resample import interval, resampled_means, wilson
 Array = NDArray[np.float64]
 ROUNDING = 1e-9  # of the loss: what two sums of equal numbers may differ by, and no difference between the splits
 TEST = 1 << 20  # keeps the draws of the two splits apart
-FEW = 10  # wrong, or right, answers below which the bootstrap of a share is blind
 
 
 def measure_gap(train: Outcome, test: Outcome, classes: Sequence[str] | None, draws: int, seed: int) -> GapReport:
     """The gap of loss and error, overall and by class."""
     loss = _Difference(train.loss, test.loss, draws, seed)
-    wrong = None if train.wrong is None or test.wrong is None else _Difference(train.wrong, test.wrong, draws, seed)
+    errors = None if train.wrong is None or test.wrong is None else _errors(train.wrong, test.wrong)
     return GapReport(
         train_loss=loss.train,
         train_loss_ci95=loss.train_ci95,
@@ -41,29 +41,36 @@ def measure_gap(train: Outcome, test: Outcome, classes: Sequence[str] | None, dr
         loss_gap_ci95=loss.gap_ci95,
         bootstrap=draws,
         per_class=[_class_gap(train, test, *named, draws, seed) for named in enumerate(classes or ())],
-        confusion=None if wrong is None or classes is None else count_confusions(test, classes),
-        skipped="error and accuracy do not exist for regression" if wrong is None else None,
-        **(_fits(train, test, draws, seed) if wrong is None else _errors(train, test, wrong)),
+        confusion=None if errors is None or classes is None else count_confusions(test, classes),
+        skipped="error and accuracy do not exist for regression" if errors is None else None,
+        **(errors or _fits(train, test, draws, seed)),
     )
 
 
-def _errors(train: Outcome, test: Outcome, wrong: _Difference) -> dict[str, Any]:
-    """Error and accuracy of a classifier."""
-    assert train.wrong is not None and test.wrong is not None
-    train_ci95 = _share_interval(train.wrong, wrong.train_ci95)
-    test_ci95 = _share_interval(test.wrong, wrong.test_ci95)
+def _errors(train: Array, test: Array) -> dict[str, Any]:
+    """Error and accuracy of a classifier, from the wrong answers of each split."""
+    (wrong, ends), (wrong_test, ends_test) = (_share(part) for part in (train, test))
+    below = np.hypot(wrong_test - ends_test[0], ends[1] - wrong)
+    above = np.hypot(ends_test[1] - wrong_test, wrong - ends[0])
+    gap = wrong_test - wrong
     return {
-        "train_error": wrong.train,
-        "train_error_ci95": train_ci95,
-        "test_error": wrong.test,
-        "test_error_ci95": test_ci95,
-        "error_gap": wrong.gap,
-        "error_gap_ci95": _error_gap_interval(train, test, wrong),
-        "train_accuracy": 1 - wrong.train,
-        "train_accuracy_ci95": _one_minus(train_ci95),
-        "test_accuracy": 1 - wrong.test,
-        "test_accuracy_ci95": _one_minus(test_ci95),
+        "train_error": wrong,
+        "train_error_ci95": ends,
+        "test_error": wrong_test,
+        "test_error_ci95": ends_test,
+        "error_gap": gap,
+        "error_gap_ci95": (float(gap - below), float(gap + above)),  # Newcombe 1998, method 10
+        "train_accuracy": 1 - wrong,
+        "train_accuracy_ci95": (1 - ends[1], 1 - ends[0]),
+        "test_accuracy": 1 - wrong_test,
+        "test_accuracy_ci95": (1 - ends_test[1], 1 - ends_test[0]),
     }
+
+
+def _share(wrong: Array) -> tuple[float, tuple[float, float]]:
+    """Of wrong answers, with its interval."""
+    part = float(wrong.mean())
+    return part, wilson(part, len(wrong))
 
 
 def _fits(train: Outcome, test: Outcome, draws: int, seed: int) -> dict[str, Any]:
@@ -76,10 +83,6 @@ def _fits(train: Outcome, test: Outcome, draws: int, seed: int) -> dict[str, Any
     )
     fits = {"train": measure_fit(train, draws, seed), "test": measure_fit(test, draws, seed + TEST)}
     return found | {f"{split}_{name}": value for split, fit in fits.items() for name, value in asdict(fit).items()}
-
-
-def _one_minus(ends: Interval) -> Interval:
-    return None if ends is None else (1 - ends[1], 1 - ends[0])
 
 
 class _Difference:
@@ -98,27 +101,6 @@ class _Difference:
 
 def _unless_rounding(value: float, size: float) -> float:
     return 0.0 if abs(value) <= size else value
-
-
-def _share_interval(wrong: Array, bootstrap: Interval) -> Interval:
-    """Bootstrap, but Wilson where nearly all answers are alike: resampling equal numbers shows no uncertainty."""
-    return wilson(float(wrong.mean()), len(wrong)) if _one_sided(wrong) else bootstrap
-
-
-def _one_sided(wrong: Array) -> bool:
-    """Whether too few answers are wrong, or right, for a bootstrap to see how uncertain their number is."""
-    return bool(min(wrong.sum(), len(wrong) - wrong.sum()) < FEW)
-
-
-def _error_gap_interval(train: Outcome, test: Outcome, wrong: _Difference) -> Interval:
-    """Bootstrap; where a split's answers are nearly all alike, Newcombe's interval from both score intervals (1998)."""
-    assert train.wrong is not None and test.wrong is not None
-    if not _one_sided(train.wrong) and not _one_sided(test.wrong):
-        return wrong.gap_ci95
-    (low, high), (low_test, high_test) = (wilson(float(part.mean()), len(part)) for part in (train.wrong, test.wrong))
-    below = np.hypot(wrong.test - low_test, high - wrong.train)
-    above = np.hypot(high_test - wrong.test, wrong.train - low)
-    return float(wrong.gap - below), float(wrong.gap + above)
 
 
 def _class_gap(train: Outcome, test: Outcome, index: int, name: str, draws: int, seed: int) -> ClassGap:
@@ -153,4 +135,4 @@ def _mean_interval(values: Array, draws: int, seed: int) -> Interval:
 
 
 def _class_error_interval(wrong: Array | None, rows: NDArray[np.bool_]) -> Interval:
-    return wilson(float(wrong[rows].mean()), int(rows.sum())) if wrong is not None and rows.any() else None
+    return _share(wrong[rows])[1] if wrong is not None and rows.any() else None

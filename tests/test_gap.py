@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import gap as reference
 
-from audit.gap import measure_gap
+from audit.gap import _errors, measure_gap
 from audit.loss import CrossEntropy
 from audit.outcome import Outcome
 from audit.regression import measure_fit
@@ -67,6 +67,17 @@ def test_no_error_on_either_split_is_no_certainty() -> None:
     low, high = measure_gap(perfect, small, ["a", "b", "c"], draws=200, seed=0).error_gap_ci95 or (0, 0)
     assert low == pytest.approx(-wilson(0.0, 100)[1])
     assert high == pytest.approx(wilson(0.0, 50)[1])
+
+
+@given(st.integers(0, 60), st.integers(0, 80))
+def test_intervals_of_errors_do_not_contradict_each_other(wrong: int, wrong_test: int) -> None:
+    """The gap is no surer than the two errors that it is made of, and no less sure than both together."""
+    flags = [np.arange(n) < count for n, count in ((60, wrong), (80, wrong_test))]
+    found = _errors(*(part.astype(np.float64) for part in flags))
+    (low, high), (low_test, high_test) = found["train_error_ci95"], found["test_error_ci95"]
+    below, above = found["error_gap_ci95"]
+    assert low_test - high <= below <= found["error_gap"] - (found["test_error"] - low_test) + 1e-12
+    assert found["error_gap"] + (high_test - found["test_error"]) - 1e-12 <= above <= high_test - low
 
 
 def test_regression_has_rmse_and_r2_and_no_error() -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from audit.card import Card
 
-RESAMPLED = (
-    "Intervals: 2.5 % and 97.5 % quantiles of a bootstrap that draws train and test samples independently; where no or "
-    "every answer is wrong, Wilson's interval, since a bootstrap sees no variation there."
-)
+RESAMPLED = "Intervals: 2.5 % and 97.5 % quantiles of a bootstrap that draws train and test samples independently."
+COUNTED = "Intervals: Wilson's (1927) of each share of wrong answers, Newcombe's (1998) of their difference."
 LIKE_THE_TEST_SPLIT = (
     "How the model does on data from elsewhere or from later, nor how another run of the same training would do."
 )
@@ -47,7 +45,7 @@ CARDS: tuple[Card, ...] = (
         meaning="By how many percentage points the model is wrong more often on unseen samples.",
         formula="share of wrong answers on test − share of wrong answers on train",
         source="the definition of the generalization gap, with the 0–1 loss",
-        variant=f"The answer is the largest score; with one score, its sign. Null for regression. {RESAMPLED}",
+        variant=f"The answer is the largest score; with one score, its sign. Null for regression. {COUNTED}",
         normalisation="Share of samples.",
         can_tell="Whether wrong answers become more frequent on the test split.",
         cannot_tell=f"{LIKE_THE_TEST_SPLIT} A model that is wrong everywhere has no gap either.",
@@ -58,7 +56,7 @@ CARDS: tuple[Card, ...] = (
         meaning="How often the model is wrong on unseen samples; train_error says the same of the train split.",
         formula="wrong answers / samples of the split; accuracy is 1 − error",
         source="standard: the mean 0–1 loss",
-        variant="The answer is the largest score; with one score, its sign. Null for regression.",
+        variant=f"The answer is the largest score; with one score, its sign. Null for regression. {COUNTED}",
         normalisation="Share of samples.",
         can_tell="How often to expect a wrong answer on samples like these, within its interval.",
         cannot_tell=f"{LIKE_THE_TEST_SPLIT} Nor how grave a mistake is.",

@@ -26,6 +26,7 @@ CONTENTS = {
     "again": "How to get these numbers again",
     "sign-off": "Sign-off",
 }
+NO_INTERVAL = "no interval: too few pairs, or their sum is not surely above zero, so do not rest anything on this share"
 STATUS = {"passed": "Passed", "failed": "Failed", "skipped": "Not possible here"}
 HELD = {"passed": "Holds", "failed": "Does not hold", "skipped": "Cannot be judged"}
 BOUNDS = {
@@ -119,8 +120,8 @@ def split_sentence(layer: dict[str, Any]) -> str:
             f"shares would mislead here{reason}"
         )
     else:
-        within = f" (95 % interval {interval(ci['sharp_share'], 'share')})" if ci["sharp_share"] else ""
-        what = f"{share(sharp['share'])}{within} comes from {steepest}, {share(flat['share'])} from all the others"
+        within = f"95 % interval {interval(ci['sharp_share'], 'share')}" if ci["sharp_share"] else NO_INTERVAL
+        what = f"{share(sharp['share'])} ({within}) comes from {steepest}, {share(flat['share'])} from all the others"
     return f"{what}. {_border(sharp)}"
 
 

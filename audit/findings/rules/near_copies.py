@@ -18,13 +18,18 @@ def find(report: Report) -> Verdict | None:
     twins = f"{percent(usual)} of the samples{within(bounds, 'percent')} have such a near twin"
     beside = "" if usual is None else f" Within train, {twins}."
     reading = (
-        "That is no more than within train beyond chance, and consistent with data that repeat by nature."
+        "So few are no evidence of copies: a dense group of similar samples, or data that repeat by nature, bring them "
+        "about, too."
         if natural
         else "That is consistent with copies that were compressed, rounded or cut, or with bursts of similar samples."
     )
     return Verdict(
         level="note" if natural else "watch",
-        title=f"{some(count, 'test sample is', 'test samples are')} almost a copy of a train sample",
+        title=(
+            f"{some(count, 'test sample lies', 'test samples lie')} unusually close to a train sample"
+            if natural
+            else f"{some(count, 'test sample is', 'test samples are')} almost a copy of a train sample"
+        ),
         explanation=(
             f"{percent(part)} of the test samples lie far closer to one train sample than chance would bring them."
             f"{beside} {reading}"
