@@ -25,3 +25,12 @@ class DataError(AuditError):
 
 class BudgetError(AuditError):
     """The memory budget is too small for even one sample."""
+
+
+def unreadable(error: OSError | UnicodeDecodeError) -> str:
+    """Why a text file cannot be read, without its path and without the system's number for it.
+
+    >>> unreadable(FileNotFoundError(2, "No such file or directory", "report.json"))
+    'No such file or directory'
+    """
+    return error.strerror or "unknown" if isinstance(error, OSError) else "it is not text"

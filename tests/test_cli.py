@@ -144,6 +144,15 @@ def test_help_is_quick_and_wakes_nothing_heavy(tmp_path: Path) -> None:
     assert "typer" in awake and not awake & HEAVY
 
 
+@pytest.mark.parametrize(("given", "taken"), [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7")])
+def test_threads_wait_asleep_unless_told_otherwise(tmp_path: Path, monkeypatch, given, taken) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    told = "import atexit, os; atexit.register(lambda: print(os.environ['GOMP_SPINCOUNT']))\n"
+    assert done("--help", cwd=tmp_path, before=told).split()[-1] == taken
+
+
 def _cpu_of_children() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -95,9 +95,9 @@ class SampleGap:
 class ClassShare:
     """What one class adds to the gap over pairs."""
 
-    name: str
-    pairs: int
-    unpaired: int
+    name: str = says("of the class")
+    pairs: int = says("its test samples that have a train partner")
+    unpaired: int = says("its test samples that have none")
     contribution: float = says("sum of its pairs' gaps over the number of all pairs: the classes add up to the gap")
     share: float | None = says("of the gap; null where the gap is not positive")
     mean_gap: float | None = says("mean over its own pairs")
@@ -110,9 +110,9 @@ class ClassShare:
 class Carriers:
     """Which test samples and which classes carry the gap over pairs."""
 
-    pairs: int
-    unpaired: int
-    gap: float | None
+    pairs: int = says("test samples with a train partner")
+    unpaired: int = says("test samples without a train sample of their label")
+    gap: float | None = says("mean of l(test) - l(its train partner) over the pairs")
     samples: list[SampleGap] = says("the pairs with the largest gap, largest first")
     samples_share: float | None = says("of the gap, in the samples listed; null where the gap is not positive")
     classes: list[ClassShare] | None = says("null for regression")
@@ -124,7 +124,7 @@ class Carriers:
 class DualityBlock:
     """The gap of a layer's pairs, split along the eigenvectors of its Hessian."""
 
-    pairs: int
+    pairs: int = says("test samples with a train partner that reaches the layer")
     unpaired: int = says("test samples without a train sample of their label")
     dropped: int = says("pairs whose train partner reaches the layer as the zero vector: no weight can act on it")
     space: str = says("where partners were looked for: input, or features (the layer's own input)")
@@ -137,8 +137,8 @@ class DualityBlock:
     approximate: bool = says("true where the dual weights are a least-squares fit, not an equality", default=False)
     approximation: str | None = says("what that means for the numbers below", default=None)
     gap: float | None = says("mean of l(test) - l(its train partner): the sum below, by construction", default=None)
-    basis: str = "hessian"
-    basis_complete: bool | None = None
+    basis: str = says("hessian, or gauss-newton where second derivatives do not exist", default="hessian")
+    basis_complete: bool | None = says("whether all directions are kept, or the leading ones only", default=None)
     basis_residual: float | None = says("largest |H e - λ e| over the largest eigenvalue", default=None)
     basis_orthonormality: float | None = says("largest entry of |E Eᵀ - 1|, E the directions as rows", default=None)
     directions: int | None = says("directions kept", default=None)

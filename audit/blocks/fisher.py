@@ -28,7 +28,7 @@ class PacBayes:
     complexity: float = says("A = V^{2/P} π^{1/P} e^{γ̂/N′} / (4πe): the Fisher information's own term")
     vacuous: bool = says("true where the bound exceeds the loss of guessing, ln C, so that it says nothing")
     exceeded: bool = says("true where the measured test loss is above the bound: its assumptions do not hold here")
-    caveat: str
+    caveat: str = says("why the bound must not be quoted as a promise")
     bound_ci95: Interval = says("bootstrap of the train loss over samples and of γ̂ over subsets", default=None)
     complexity_ci95: Interval = says("bootstrap of γ̂ over subsets", default=None)
 
@@ -37,8 +37,8 @@ class PacBayes:
 class NetworkFisher:
     """ln det of the Fisher information over all parameters, from subsets of the train samples."""
 
-    subsets: int
-    subset_size: int
+    subsets: int = says("subsets of train samples that were drawn")
+    subset_size: int = says("train samples in each of them")
     subsets_sha256: str = says("of the drawn sample positions: two runs with the same value used the same subsets")
     singular_subsets: int
     parameters: int = says("P, all parameters: dense, convolution, norm, embedding")
@@ -60,5 +60,5 @@ class NetworkFisher:
     frobenius_norm_per_sample_std: float | None = says("standard deviation over subsets", default=None)
     spectral_radius: float | None = says("λ_max(ξ)/N′, mean over subsets", default=None)
     spectral_radius_std: float | None = None
-    pac_bayes: PacBayes | None = None
+    pac_bayes: PacBayes | None = says("the bound of Theorem 1", default=None)
     skipped: str | None = says("why numbers above are null", default=None)

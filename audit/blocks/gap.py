@@ -34,8 +34,8 @@ class Mistake:
     """How often one class is answered for another."""
 
     label: str = says("the right class")
-    answer: str
-    count: int
+    answer: str = says("the class that is answered")
+    count: int = says("test samples")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class GapReport:
     loss_gap: float
     loss_gap_ci95: Interval
     train_error: float | None = says("share of wrong answers; null for regression")
-    train_error_ci95: Interval = says("a Wilson interval where fewer than 10 answers are wrong, or right")
+    train_error_ci95: Interval = says("Wilson's interval of a share")
     test_error: float | None
     test_error_ci95: Interval
     error_gap: float | None

@@ -72,8 +72,8 @@ class Bound:
 class Histogram:
     """Counts of samples between edges."""
 
-    edges: list[float]
-    counts: list[int]
+    edges: list[float] = says("where one column ends and the next begins")
+    counts: list[int] = says("samples in each column")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,7 +89,7 @@ def _cards_of(key: str) -> list[Card]:
 
 def _named(key: str, cards: tuple[Card, ...]) -> list[Card]:
     key = key.lower()
-    return [card for card in cards if key in (card.id, card.title.lower()) or card.id.endswith(f".{key}")]
+    return [card for card in cards if card.title.lower() == key or f".{card.id.lower()}".endswith(f".{key}")]
 
 
 def _wider(id: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ import typer
 
 from audit import __version__
 from audit.config import CONFIG_NAME
-from audit.errors import UsageError
+from audit.errors import UsageError, unreadable
 from audit.output import FILES
 from audit.settings import Settings
 
@@ -122,7 +122,7 @@ def read_report(path: Path) -> Report:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read ({error}); name a report.json.") from error
+        raise UsageError(f"{path}: cannot be read ({unreadable(error)}); name a report.json.") from error
     return Report.from_json(text, str(path))
 
 

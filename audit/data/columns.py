@@ -17,9 +17,26 @@ def check_features(table: Any, path: Path, features: tuple[str, ...]) -> None:
     if odd:
         names = ", ".join(repr(name) for name in odd[:6]) + (f" and {len(odd) - 6} more" if len(odd) > 6 else "")
         what = f"column {names} is" if len(odd) == 1 else f"columns {names} are"
-        raise DataError(f"{path}: {what} not numeric; encode as numbers the way the model was trained, or remove.")
+        raise DataError(f"{path}: {what} not numeric; {_remedy(table.column(odd[0]))}")
     for name in features:
         refuse_missing(table.column(name), path, name)
+
+
+def _remedy(column: Any) -> str:
+    """Correct a slip among numbers; encode a column of words."""
+    values = column.to_pylist()
+    words = [row for row, value in enumerate(values) if not _reads_as_number(value)]
+    if not words or 2 * len(words) > len(values):
+        return "encode as numbers the way the model was trained, or remove."
+    return f"correct {str(values[words[0]])!r} in row {words[0] + 1} (counted from 1), or encode the column as numbers."
+
+
+def _reads_as_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def label_array(table: Any, path: Path, names: tuple[str, ...]) -> Array:
@@ -69,7 +86,10 @@ def refuse_missing(column: Any, path: Path, name: str) -> None:
 
 
 def _missing(path: Path, name: str, row: int) -> str:
-    return f"{path}: column {name!r} has no value in row {row + 1}; fill or remove such rows as was done for training."
+    return (
+        f"{path}: column {name!r} has no value in row {row + 1} (counted from 1); fill or remove such rows as was done "
+        "for training."
+    )
 
 
 def matrix(table: Any) -> Array:

@@ -42,7 +42,7 @@ def neutral(raw: Array, where: str) -> Array:
 def _finite(labels: Array, where: str) -> Array:
     bad = np.flatnonzero(~np.isfinite(labels).reshape(len(labels), -1).all(1))
     if bad.size:
-        raise DataError(f"{where}: the label of sample {bad[0]} is NaN or infinite; correct or remove it.")
+        raise DataError(f"{where}: the label of sample {bad[0]} (counted from 0) is NaN or infinite; correct or remove it.")
     return labels
 
 

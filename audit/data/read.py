@@ -175,7 +175,7 @@ def _samples(part: Part, stored: Stored) -> Array:
         if bad.size:
             column = _first_column(x[bad[0]], stored)
             raise DataError(
-                f"{part.where}: {part.name} sample {part.used[bad[0]]}{column} is NaN or infinite; "
+                f"{part.where}: {part.name} sample {part.used[bad[0]]} (counted from 0){column} is NaN or infinite; "
                 "correct or remove it."
             )
     return x

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from audit.compare.ground import Named
-from audit.errors import UsageError
+from audit.errors import UsageError, unreadable
 from audit.report import Report
 
 ANY_REPORT = re.compile(r"gen-audit/\d+")  # of whichever schema; one that cannot be read must not go unnoticed
@@ -29,7 +29,7 @@ def _report(path: Path) -> Report | None:
         text = path.read_text(encoding="utf-8")
         document = json.loads(text)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read ({error}); remove it or mend its permissions.") from error
+        raise UsageError(f"{path}: cannot be read ({unreadable(error)}); remove it or mend its permissions.") from error
     except json.JSONDecodeError:
         return None
     if not isinstance(document, dict) or not ANY_REPORT.fullmatch(str(document.get("schema"))):

@@ -137,14 +137,14 @@ def test_samples_that_are_not_finite(tmp_path: Path, value: float) -> None:
     x[23, 2] = value  # the fourth of the test split
     write_both(tmp_path, folders.write_npz, x, Y, 10)
     file = tmp_path / "test.npz"
-    assert sentence(tmp_path) == f"{file}: test sample 3 is NaN or infinite; correct or remove it."
+    assert sentence(tmp_path) == f"{file}: test sample 3 (counted from 0) is NaN or infinite; correct or remove it."
 
 
 def test_a_table_names_the_column_that_is_not_finite(tmp_path: Path) -> None:
     x = X.copy()
     x[5, 2] = np.inf
     write_both(tmp_path, folders.write_parquet, x, Y, 10)
-    assert "train sample 5, column 'f2', is NaN or infinite" in sentence(tmp_path)
+    assert "train sample 5 (counted from 0), column 'f2', is NaN or infinite" in sentence(tmp_path)
 
 
 def test_labels_that_are_not_finite(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_labels_that_are_not_finite(tmp_path: Path) -> None:
     y[4] = np.nan
     write_both(tmp_path, folders.write_npz, X, y, 10)
     file = tmp_path / "train.npz"
-    assert sentence(tmp_path) == f"{file}: the label of sample 4 is NaN or infinite; correct or remove it."
+    assert sentence(tmp_path) == f"{file}: the label of sample 4 (counted from 0) is NaN or infinite; correct or remove it."
 
 
 @pytest.mark.parametrize(("count", "words"), [(1, "only one sample"), (0, "no samples")])

@@ -90,6 +90,13 @@ def test_nothing_but_the_label(tmp_path: Path) -> None:
     )
 
 
+def test_one_word_among_numbers_is_a_slip_and_shown(tmp_path: Path) -> None:
+    assert refusal(tables(tmp_path, "age,y\n1,0\nthree,1\n2,1\n")) == (
+        "train.csv: column 'age' is not numeric; correct 'three' in row 2 (counted from 1), or encode the column as "
+        "numbers."
+    )
+
+
 def test_text_columns_are_named(tmp_path: Path) -> None:
     tables(tmp_path, "city,age,job,y\nRome,1,cook,0\nOslo,2,poet,1\n")
     assert refusal(tmp_path) == (
@@ -105,7 +112,8 @@ def test_text_columns_are_named(tmp_path: Path) -> None:
 def test_missing_values_are_placed(tmp_path: Path, gap: str) -> None:
     tables(tmp_path, f"f,g,y\n1,2,0\n3,{gap},1\n5,6,1\n")
     assert refusal(tmp_path) == (
-        "train.csv: column 'g' has no value in row 2; fill or remove such rows as was done for training."
+        "train.csv: column 'g' has no value in row 2 (counted from 1); fill or remove such rows as was "
+        "done for training."
     )
 
 
