@@ -230,7 +230,8 @@ def test_nan_and_inf_in_the_data(run: Run, bad: float) -> None:
     x = X.copy()
     x[5, 1] = bad
     save_data(Path("sick"), x=x)
-    assert run(data="sick") == "sick/train.npz: train sample 5 (counted from 0) is NaN or infinite; correct or remove it."
+    which = "train sample 5 (counted from 0)"
+    assert run(data="sick") == f"sick/train.npz: {which} is NaN or infinite; correct or remove it."
 
 
 def test_one_class(run: Run) -> None:

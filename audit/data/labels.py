@@ -42,7 +42,8 @@ def neutral(raw: Array, where: str) -> Array:
 def _finite(labels: Array, where: str) -> Array:
     bad = np.flatnonzero(~np.isfinite(labels).reshape(len(labels), -1).all(1))
     if bad.size:
-        raise DataError(f"{where}: the label of sample {bad[0]} (counted from 0) is NaN or infinite; correct or remove it.")
+        which = f"the label of sample {bad[0]} (counted from 0)"
+        raise DataError(f"{where}: {which} is NaN or infinite; correct or remove it.")
     return labels
 
 

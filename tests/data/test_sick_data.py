@@ -152,7 +152,8 @@ def test_labels_that_are_not_finite(tmp_path: Path) -> None:
     y[4] = np.nan
     write_both(tmp_path, folders.write_npz, X, y, 10)
     file = tmp_path / "train.npz"
-    assert sentence(tmp_path) == f"{file}: the label of sample 4 (counted from 0) is NaN or infinite; correct or remove it."
+    which = "the label of sample 4 (counted from 0)"
+    assert sentence(tmp_path) == f"{file}: {which} is NaN or infinite; correct or remove it."
 
 
 @pytest.mark.parametrize(("count", "words"), [(1, "only one sample"), (0, "no samples")])
