@@ -11,20 +11,31 @@ from audit.fields import Interval
 from audit.report import Report
 
 if TYPE_CHECKING:
+    from audit.compare.result import Comparison
     from audit.render import Written
 
 
-def print_outcome(report: Report, folder: Path, written: Written, quiet: bool) -> None:
-    """Warnings always; the summary and where the files are unless asked to be quiet."""
+def print_outcome(
+    report: Report, folder: Path, written: Written, quiet: bool, comparison: Comparison | None = None
+) -> None:
+    """Warnings always; the summary, the verdict against a baseline and where the files are unless asked to be quiet."""
     for warning in report.warnings:
         print(f"WARNING: {warning}", file=sys.stderr)
     tell_missing(written)
     if quiet:
         return
-    for line in summary(report):
+    for line in [*summary(report), *_against(comparison)]:
         print(line)
     for name in written.files:
         print(folder / name)
+
+
+def _against(comparison: Comparison | None) -> list[str]:
+    """Better, worse or cannot tell; and every sentence behind it."""
+    if comparison is None:
+        return []
+    verdict = "void" if comparison.void else comparison.verdict
+    return [f"against the baseline: {verdict}", *(f"  {line}" for line in comparison.headline)]
 
 
 def tell_missing(written: Written) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from audit.compare.compare import compare_reports
+from audit.compare.ground import Named
 from audit.report import Report
-from audit.terminal import summary
+from audit.terminal import _against, summary
 
 
 def example(name: str) -> Report:
@@ -34,6 +36,14 @@ def test_a_regression_says_what_its_loss_is() -> None:
     regression, classification = "\n".join(summary(example("regression"))), "\n".join(summary(example("example")))
     said = "; the loss is half the squared error, summed over outputs\nRMSE   train "
     assert said in regression and "squared" not in classification
+
+
+def test_a_verdict_against_a_baseline_is_printed_with_its_reasons() -> None:
+    report = example("example")
+    same = compare_reports(Named("old.json", report), Named("new.json", report), "")
+    first, *reasons = _against(same)
+    assert first == f"against the baseline: {same.verdict}" and [line.strip() for line in reasons] == same.headline
+    assert _against(None) == []
 
 
 def test_a_prompt_shows_a_report_in_two_lines() -> None:

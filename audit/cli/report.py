@@ -73,7 +73,7 @@ def report(
     comparison = compared(baseline, str(model), result)
     with staged(out, read=baseline) as stage:
         written = write_report(result, stage, wanted, templates=templates, comparison=comparison).checked()
-    print_outcome(result, out, written, quiet or as_json)
+    print_outcome(result, out, written, quiet or as_json, comparison)
     if as_json:
         print(json.dumps(_outcome(result, [str(out / name) for name in written.files]), indent=2, ensure_ascii=False))
     for annotation in tell_github(result, os.environ):

@@ -32,16 +32,18 @@ def test_section_says_verdict_difference_and_interval():
     words = Page(html).text
     assert "Verdict on this model: cannot tell. These test samples cannot tell <which>." in words
     assert "Wrong answers on test the verdict rests on this number 8.00 % 7.20 % −0.80 points −2.00 to +0.40" in words
+    assert "Against the baseline: cannot tell. The verdict rests on the wrong answers alone" in words
     assert "New finding: Watch: a new one" in words and 'href="#comparison"' in html
 
 
 def test_void_comparison_says_so():
     words = Page(render_html(reports.classification(), comparison=comparison(void="Other test samples."))).text
-    assert "Void. Other test samples." in words
+    assert "Void. Other test samples." in words and "Against the baseline: void." in words
 
 
 def test_there_is_no_section_without_a_baseline():
-    assert "Comparison with the baseline" not in render_html(reports.classification())
+    html = render_html(reports.classification())
+    assert "Comparison with the baseline" not in html and "Against the baseline" not in html
 
 
 def test_render_takes_a_baseline(tmp_path: Path):
