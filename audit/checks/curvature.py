@@ -17,7 +17,7 @@ from audit.layers import DenseLayer
 from audit.loss import SquaredError
 from audit.measure import Audit
 
-ID, TITLE = "hessian-probe", "The Hessian agrees with plain double differentiation"
+ID, TITLE = "hessian-probe", "The bending of the loss agrees with plain double differentiation"
 TOLERANCE = 1e-8
 ROUNDING = 16  # in units of the arithmetic's ε: what a few sums and differences lose
 FEW = 32
