@@ -1,45 +1,46 @@
-"""What no way to the Hessian's directions is without, bare: the least that they add to the floor.
+"""The least that the Hessian's directions add to the floor, bare, when they are found by `eigh` and by iteration.
 
-A basis that is complete takes one `eigh` of its size. Directions of a larger layer take at least one product with the
-Hessian each, or nobody knows whether they are any: on all samples, in single precision, and here without the curvature
-in between. How many more an iteration needs to find them, and everything else in the suite, is not counted.
+A basis that is complete takes one `eigh` of its size. An iteration takes at least one product with the Hessian for each
+direction that it finds: on all samples, in single precision, and here without the curvature in between. Inputs that are
+zero in every sample are left out, as they are in an audit. How many more products are needed, and everything else in
+the suite, is not counted.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from audit.curvature.hessian import DENSE_LIMIT
+from audit.curvature.lanczos import BLOCK
 from audit.curvature.single import pulled, pushed
 from benchmarks.cases import Case
 from benchmarks.ours import Array, Run
-
-AT_ONCE = 2  # directions, as in the iteration
 
 
 def least_directions(case: Case) -> Run:
     """One product per kept direction of each large dense layer, one `eigh` of each small one."""
     audit, generator = case.audit(), torch.Generator().manual_seed(0)
-    kept = audit.settings.directions
     small: list[Tensor] = []
     large: list[tuple[Tensor, Tensor]] = []
     for layer in audit.layers:
-        size = layer.in_features * layer.out_features
-        if size <= DENSE_LIMIT:
+        used = max(int((record.layers[layer.name].x != 0).any(0).any(0).sum()) for record in audit.train)
+        if layer.in_features * layer.out_features <= DENSE_LIMIT:
+            size = used * layer.out_features
             root = torch.randn(size, size, generator=generator, dtype=torch.float64)
-            small.append(root @ root.T)
+            small.append(root + root.T)
         else:
-            x = torch.randn(len(case.x), layer.tokens, layer.in_features, generator=generator)
-            large.append((x, torch.randn(kept, layer.out_features, layer.in_features, generator=generator)))
+            x = torch.randn(len(case.x), layer.tokens, used, generator=generator)
+            large.append((x, torch.randn(audit.settings.directions, layer.out_features, used, generator=generator)))
+    found = np.array([len(H) for H in small] + [len(V) for _, V in large], np.float64)
 
     def run() -> Array:
         for H in small:
             torch.linalg.eigh(H)
         for x, directions in large:
-            for V in torch.split(directions, AT_ONCE):
+            for V in torch.split(directions, BLOCK):
                 pulled(x, pushed(x, V), V.shape)
-        return directions_counted
+        return found
 
-    directions_counted = torch.tensor([float(len(H)) for H in small] + [float(len(V)) for _, V in large]).numpy()
     return run

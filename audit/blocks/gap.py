@@ -49,7 +49,10 @@ class Confusion:
 
 @dataclass(frozen=True, kw_only=True)
 class GapReport:
-    """The observed generalization gap: test minus train. Intervals are 95 % bootstrap intervals over samples."""
+    """The observed generalization gap: test minus train.
+
+    Intervals are 95 %: of losses by a bootstrap over samples, of shares of wrong answers Wilson's and Newcombe's.
+    """
 
     train_loss: float
     train_loss_ci95: Interval
@@ -75,7 +78,7 @@ class GapReport:
     test_r2: float | None = None
     train_r2_ci95: Interval = None
     test_r2_ci95: Interval = None
-    bootstrap: int = says("draws behind each interval", default=0)
+    bootstrap: int = says("draws behind the intervals of losses", default=0)
     per_class: list[ClassGap] = field(default_factory=list)
     confusion: Confusion | None = says("null for regression", default=None)
     skipped: str | None = says("why some numbers above are null", default=None)

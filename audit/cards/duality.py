@@ -50,7 +50,7 @@ CARDS: tuple[Card, ...] = (
         variant=(
             "e_n: orthonormal eigenvectors of the Hessian of the mean train loss in this layer's weights; all of "
             "them up to 4,096 weights, else the leading ones: found by iteration to ‖H e − λ e‖ of 1e-6 of the largest "
-            "λ and 2e-5 of their own, no eigenspace cut in two unless it is five times as wide as what is asked for. "
+            "|λ| and 2e-5 of their own, no eigenspace cut in two unless it is more than half of what is asked for. "
             "Eigenvalues within 1e-10 of the largest are one eigenspace, turned so that Cov(g) is diagonal there. "
             "Ordered by σ_g."
         ),

@@ -29,9 +29,9 @@ LAYER_WISE = ("kappa", "kappa_tau", "rho", "rho_sigma", "rho_columns", "rho_colu
 NEURON_WISE = ("rho", "rho_sigma", "rho_columns", "rho_columns_sigma")
 ONE_LAYER = "The network has a single dense layer: there is nothing to rescale it against."
 NO_PAIR = (
-    "No two layers that follow each other could be rescaled without changing what the network answers: what lies "
-    "between them does not grow in proportion to what it is given, as ReLU does, another path leads round one of them, "
-    "or they are convolutions, which this check leaves alone."
+    "No two layers that follow each other could be rescaled without changing what the network answers: for instance, "
+    "what lies between them does not grow in proportion to what it is given, as ReLU does, another path leads round "
+    "one of them, or they are convolutions, which this check leaves alone."
 )
 
 

@@ -27,8 +27,9 @@ COMMANDS = (report, check, compare, history, verify, init, config, layers, rende
 
 def main() -> None:
     """Runs a command; every error leaves as one sentence and a documented exit code."""
-    for name, value in WAIT_ASLEEP.items():
-        os.environ.setdefault(name, value)  # read when torch wakes, which is later
+    if "OMP_WAIT_POLICY" not in os.environ:
+        for name, value in WAIT_ASLEEP.items():
+            os.environ.setdefault(name, value)  # read when torch wakes, which is later
     signal.signal(signal.SIGINT, _interrupted)  # Typer would say "Aborted!" and leave with the code of a failed gate
     try:
         app()

@@ -11,6 +11,7 @@ from torch import Tensor
 BLOCK = 2  # directions pushed through the network at once when several eigenpairs are wanted
 LEAST_STEPS = 10  # before any convergence is believed: an early small residual may belong to λ₂
 MOST_STEPS = 500
+SELDOM = 160  # vectors in the basis beyond which convergence is looked at in every fourth step: it takes an `eigh`
 BASIS_NUMBERS = 1 << 25  # numbers in the Krylov basis beyond which it is restarted from its best vectors
 INDISTINCT = 1e-6  # relative distance below which two eigenvalues count as one
 OWN = 2e-5  # residual over a pair's own eigenvalue: far below the largest one, directions are to be eigenvectors, too
@@ -55,14 +56,18 @@ class EigenPairs:
     iterations: int  # walks over the samples; 0 where the matrix itself was diagonalised
 
 
-def iterated(hessian: Symmetric, k: int, tolerance: float, seed: int, values_only: bool) -> EigenPairs:
+def iterated(
+    hessian: Symmetric, k: int, tolerance: float, seed: int, values_only: bool, block: int = BLOCK
+) -> EigenPairs:
     """The k largest eigenpairs, each residual `allowed`; with `values_only`, each eigenvalue as good as `tolerance`."""
-    block = min(k, BLOCK)
+    block = min(k, block)
     while True:
         pairs = _lanczos(hessian, k, block, tolerance, seed, values_only)
         if block == 1 or not _crowded(pairs.values, block):
             return pairs
-        block *= 2  # an eigenspace as wide as the block may be wider still: a wider block sees it whole
+        block = min(k, 4 * block)  # an eigenspace as wide as the block may be wider still: a wider one sees it whole
+        if block == k:  # no wider block is of use
+            return _lanczos(hessian, k, block, tolerance, seed, values_only)
 
 
 def _crowded(values: Tensor, block: int) -> bool:
@@ -97,6 +102,7 @@ def _lanczos(hessian: Symmetric, k: int, block: int, tolerance: float, seed: int
     numbers = min(BASIS_NUMBERS, hessian.room // new.element_size())
     most = min(hessian.dim, max(k + 8 * block + 2, numbers // hessian.dim))  # vectors in the basis
     size, T, near = 0, torch.zeros(0, 0, dtype=torch.float64), 0
+    enough = _values_known if values_only else _pairs_known
     for step in range(1, MOST_STEPS + 1):
         H_new = hessian.times(new.reshape(-1, *hessian.shape)).flatten(1)
         if step == 1:  # where the samples are, the basis is
@@ -107,12 +113,12 @@ def _lanczos(hessian: Symmetric, k: int, block: int, tolerance: float, seed: int
         new, B, inside = _outside(H_new, Q, near, generator)
         T, near = _bordered(T, inside), size - width
         done = size >= hessian.dim
-        if not done and (step < LEAST_STEPS or size <= k) and size + width <= most:
+        ripe = step >= LEAST_STEPS and size > k and (size <= SELDOM or step % 4 == 0)
+        if not (done or ripe or size + width > most):
             continue
         theta, Y = (part.flip(-1) for part in torch.linalg.eigh(T))
         residuals = (B @ Y[-width:]).norm(dim=0) / scale_of(theta)
-        enough = _values_known if values_only else _pairs_known
-        if done or (step >= LEAST_STEPS and size > k and enough(theta, residuals, k, tolerance, hessian.dtype)):
+        if done or (ripe and enough(theta, residuals, k, tolerance, hessian.dtype)):
             break
         if size + width > most:
             keep = min(size - 1, (k + most) // 2)

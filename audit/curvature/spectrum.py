@@ -15,7 +15,7 @@ SMALL = 400  # weights up to which eigh of the matrix is quicker than any iterat
 ROWS = 512  # eigenvectors whose residuals are taken at once
 ONE_SPACE = 1e-10  # eigenvalues closer than this, relative to the largest, are one eigenspace
 CLOSE = 3e-7  # … and closer than this, single precision cannot tell whether they are
-MOST = 5  # times as many pairs as asked for, before an eigenspace is cut in two
+MIXTURES = 2  # sums of all vectors that residuals are seen on: the signs of one may happen to cancel them
 FEW = 2  # directions whose products are taken anew in double precision; of more, a mixture is
 
 
@@ -56,47 +56,56 @@ def top_eigenpairs(
 ) -> EigenPairs:
     """The k largest eigenpairs, or all of them where there are fewer, each residual as `allowed`.
 
-    An eigenspace is not cut in two: where the k-th eigenvalue has more eigenvectors, there are some more pairs. With
-    `values_only`, `tolerance` is asked of the eigenvalues alone. By Kato and Temple the error of a Ritz value is at
-    most ‖residual‖² over its distance to the rest of the spectrum, so fewer iterations will do.
+    An eigenspace is not cut in two: where the k-th eigenvalue has some more eigenvectors, these are kept, too; but one
+    that makes up more than half of the k pairs may have any number of them, and is cut. With `values_only`,
+    `tolerance` is asked of the eigenvalues alone. By Kato and Temple the error of a Ritz value is at most ‖residual‖²
+    over its distance to the rest of the spectrum, so fewer iterations will do.
     """
     k = min(k, hessian.dim)
     if values_only:
         return _largest(hessian, k, tolerance, seed, values_only)
-    asked = k + 1  # the next one tells whether the eigenspace goes on
+    asked, block = min(k + 1, hessian.dim), BLOCK  # the next one tells whether the eigenspace goes on
     while True:
-        pairs = _largest(hessian, min(asked, hessian.dim), tolerance, seed)
-        end = _end_of_space(pairs.values, k)
-        if end is not None or asked >= min(hessian.dim, MOST * k):
-            kept = end or min(k, len(pairs.values))
-            return EigenPairs(pairs.values[:kept], pairs.vectors[:kept], pairs.residuals[:kept], pairs.iterations)
-        asked = min(2 * asked, MOST * k)
+        pairs = _largest(hessian, asked, tolerance, seed, block=block)
+        end, width = _end_of_space(pairs.values, k)
+        if end is not None or asked == hessian.dim or 2 * width > k:
+            end = end or k
+            return EigenPairs(pairs.values[:end], pairs.vectors[:end], pairs.residuals[:end], pairs.iterations)
+        asked = min(k + 2 * width, hessian.dim)
+        while block <= width:  # a block as wide as the eigenspace misses none of it
+            block *= 2
 
 
-def _end_of_space(values: Tensor, k: int) -> int | None:
-    """How many of the eigenvalues there are up to the end of the eigenspace of the k-th; None where none is beyond."""
+def _end_of_space(values: Tensor, k: int) -> tuple[int | None, int]:
+    """How many eigenvalues there are up to the end of the k-th one's eigenspace, and how many are seen of that space.
+
+    None where no eigenvalue beyond it is among `values`.
+    """
     near = ONE_SPACE * scale_of(values)
     if abs(values[k - 1]) <= near:  # the null space is no direction's place
-        return k
-    ends = torch.nonzero(values[k - 1 : -1] - values[k:] > near)[:, 0]
-    return k + int(ends[0]) if len(ends) else None
+        return k, 0
+    edges = (torch.nonzero(values[:-1] - values[1:] > near)[:, 0] + 1).tolist()
+    start = max((edge for edge in edges if edge < k), default=0)
+    return next((edge for edge in edges if edge >= k), None), len(values) - start
 
 
-def _largest(hessian: LayerHessian, k: int, tolerance: float, seed: int, values_only: bool = False) -> EigenPairs:
+def _largest(
+    hessian: LayerHessian, k: int, tolerance: float, seed: int, values_only: bool = False, block: int = BLOCK
+) -> EigenPairs:
     """The k largest pairs: iterations run in single precision where they can; what they found is judged in double."""
     if (hessian.dim <= SMALL or 4 * k >= hessian.dim) and hessian.formable:
         pairs = all_eigenpairs(hessian)
         return EigenPairs(pairs.values[:k], pairs.vectors[:k], pairs.residuals[:k], 0)
     single = hessian.single()
     if single is not None and single.dim > 4 * k:
-        pairs = _in_double(hessian, single, iterated(single, k, tolerance, seed, values_only), tolerance, seed)
+        pairs = _in_double(hessian, single, iterated(single, k, tolerance, seed, values_only, block), tolerance, seed)
         if values_only:
             return pairs
         if _loose(pairs, tolerance) or _close(pairs.values):
             pairs = _polished(hessian, pairs, tolerance)
         if not _loose(pairs, tolerance):
             return pairs
-    return iterated(hessian, k, tolerance, seed, values_only)
+    return iterated(hessian, k, tolerance, seed, values_only, block)
 
 
 def _close(values: Tensor) -> bool:
@@ -108,22 +117,22 @@ def _in_double(
 ) -> EigenPairs:
     """`rough` pairs of the Hessian in single precision, with their residuals under the Hessian itself.
 
-    The largest eigenvalue is taken anew. Residuals of many pairs are seen on one sum of all vectors with random signs,
-    each vector the longer the less residual it is allowed: the square of the sum's residual is, in the mean over signs,
-    the sum of their squares, so where it is within `tolerance`, each is within what it is allowed.
+    The largest eigenvalue is taken anew. Residuals of many pairs are seen on sums of all vectors with random signs,
+    each vector the longer the less residual it is allowed: the square of a sum's residual is, in the mean over signs,
+    the sum of their squares, so where it is within `tolerance`, each is very likely within what it is allowed.
     """
     V = _orthonormal(single.whole(rough.vectors).flatten(1))
     k, walks = len(V), rough.iterations + 1
     if k <= FEW:
         return _ritz(V, hessian.times(V.reshape(k, *hessian.shape)).flatten(1), hessian.shape, walks)
     values = rough.values.to(V) * single.scale
-    signs = torch.randint(2, (k,), generator=torch.Generator().manual_seed(seed)).to(V) * 2 - 1
+    signs = torch.randint(2, (MIXTURES, k), generator=torch.Generator().manual_seed(seed)).to(V) * 2 - 1
     limits = allowed(values, tolerance)
     weights = signs * tolerance / limits
-    product, mixture = hessian.times(torch.stack([V[0], weights @ V]).reshape(2, *hessian.shape)).flatten(1)
+    product, *mixtures = hessian.times(torch.cat([V[:1], weights @ V]).reshape(-1, *hessian.shape)).flatten(1)
     values[0] = V[0] @ product
     scale = scale_of(values)
-    seen = (mixture - (weights * values) @ V).norm() / scale  # to be compared with `tolerance`
+    seen = (torch.stack(mixtures) - (weights * values) @ V).norm(dim=1).max() / scale  # to be held against `tolerance`
     residuals = torch.maximum(rough.residuals.to(V), seen * limits / tolerance)
     residuals[0] = (product - values[0] * V[0]).norm() / scale
     return EigenPairs(values, V.reshape(k, *hessian.shape), residuals, walks)

@@ -17,16 +17,16 @@ def check_features(table: Any, path: Path, features: tuple[str, ...]) -> None:
     if odd:
         names = ", ".join(repr(name) for name in odd[:6]) + (f" and {len(odd) - 6} more" if len(odd) > 6 else "")
         what = f"column {names} is" if len(odd) == 1 else f"columns {names} are"
-        raise DataError(f"{path}: {what} not numeric; {_remedy(table.column(odd[0]))}")
+        raise DataError(f"{path}: {what} not numeric; {_remedy([table.column(name) for name in odd])}")
     for name in features:
         refuse_missing(table.column(name), path, name)
 
 
-def _remedy(column: Any) -> str:
-    """Correct a slip among numbers; encode a column of words."""
-    values = column.to_pylist()
-    words = [row for row, value in enumerate(values) if not _reads_as_number(value)]
-    if not words or 2 * len(words) > len(values):
+def _remedy(columns: list[Any]) -> str:
+    """Correct a slip among the numbers of one column; encode columns of words."""
+    values = columns[0].to_pylist()
+    words = [row for row, value in enumerate(values) if value is not None and not _reads_as_number(value)]
+    if len(columns) > 1 or not words or 2 * len(words) > len(values):
         return "encode as numbers the way the model was trained, or remove."
     return f"correct {str(values[words[0]])!r} in row {words[0] + 1} (counted from 1), or encode the column as numbers."
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from audit.curvature import spectrum
-from audit.curvature.spectrum import ONE_SPACE, LayerHessian, top_eigenpairs
+from audit.curvature.lanczos import allowed
+from audit.curvature.spectrum import (
+    ONE_SPACE,
+    EigenPairs,
+    LayerHessian,
+    _in_double,
+    all_eigenpairs,
+    top_eigenpairs,
+)
 from audit.duality.basis import eigenspaces, hessian_basis
 
 SINGLE = 1e-4
@@ -39,12 +49,30 @@ def test_each_direction_of_a_linear_regression_comes_once_for_every_output(first
     assert eigenspaces(pairs.values) == [slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 12)]
 
 
-def test_an_eigenspace_far_wider_than_what_was_asked_for_is_cut(first_layer) -> None:
+@pytest.mark.parametrize(("asked", "kept"), [(4, 4), (10, 10), (90, 120)])
+def test_an_eigenspace_of_more_than_half_of_what_was_asked_for_is_cut_at_once(first_layer, asked, kept) -> None:
+    """Each eigenvalue has forty eigenvectors: of ninety directions, eleven are in the third eigenspace."""
     torch.manual_seed(0)
     x = torch.randn(80, 30)
     hessian = first_layer(nn.Linear(30, 40), x, torch.randn(80, 40).double(), "regression")
-    assert len(top_eigenpairs(hessian, 4).values) == 4
-    assert len(top_eigenpairs(hessian, 10).values) == 40
+    assert len(top_eigenpairs(hessian, asked).values) == kept
+
+
+def test_one_small_pair_that_is_off_by_little_is_noticed(first_layer) -> None:
+    """Its residual is far below 1e-6 of the largest eigenvalue, but not below what its own allows."""
+    torch.manual_seed(0)
+    x = 30 + torch.randn(60, 40)
+    hessian = first_layer(nn.Sequential(nn.Linear(40, 20), nn.ReLU(), nn.Linear(20, 3)), x, torch.arange(60) % 3)
+    right = all_eigenpairs(hessian)
+    pairs = EigenPairs(right.values[:8], right.vectors[:8].clone(), torch.zeros(8, dtype=torch.float64), 1)
+    small, beyond = 4, right.vectors[12]
+    limit = float(allowed(pairs.values, 1e-6)[small])
+    assert limit < 1e-7
+    pairs.vectors[small] += 10 * limit * beyond * pairs.values[0] / pairs.values[small]
+    untouched = SimpleNamespace(scale=1.0, whole=lambda V: V)
+    for seed in range(5):
+        judged = _in_double(hessian, untouched, pairs, 1e-6, seed)  # type: ignore[arg-type]
+        assert judged.residuals[small] > limit
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from audit.blocks.gap import FITTED
-from audit.findings.ground import unfit_for_theory
+from audit.findings.ground import FOR_THEORY, unfit_for_theory
 from audit.findings.rule import Rule, Verdict
 from audit.numbers import number, percent, share
 from audit.report import Report
@@ -38,7 +38,7 @@ def find(report: Report) -> Verdict | None:
 
 def _failing(report: Report, places: list[int]) -> str:
     failed = {report.checks[place].id for place in places}
-    if failed == set(WORDS):
+    if failed == set(FOR_THEORY):
         return "neither fits its train data nor is at rest in a minimum"
     return "does not fit its train data" if "interpolation" in failed else "is not at rest in a minimum"
 

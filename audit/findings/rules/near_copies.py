@@ -18,8 +18,8 @@ def find(report: Report) -> Verdict | None:
     twins = f"{percent(usual)} of the samples{within(bounds, 'percent')} have such a near twin"
     beside = "" if usual is None else f" Within train, {twins}."
     reading = (
-        "So few are no evidence of copies: a dense group of similar samples, or data that repeat by nature, bring them "
-        "about, too."
+        "That is no more than within train beyond chance, and no evidence of copies: dense groups of similar samples, "
+        "or data that repeat by nature, bring it about, too."
         if natural
         else "That is consistent with copies that were compressed, rounded or cut, or with bursts of similar samples."
     )
