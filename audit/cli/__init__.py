@@ -20,7 +20,7 @@ from audit.errors import AuditError
 WAIT_ASLEEP = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 """For torch's threads, as read by the OpenMP of GCC and of Intel: one that waits for another does not keep a processor
 busy meanwhile. On a machine with other work, such as a shared runner, that halves an audit's time; alone, it costs a
-few per cent."""
+few per cent at most."""
 
 COMMANDS = (report, check, compare, history, verify, init, config, layers, render, explain, schema)
 
