@@ -9,21 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from audit.api import Report as Report
     from audit.api import audit_model as audit_model
     from audit.errors import AuditError as AuditError
     from audit.policy import Policy as Policy
     from audit.policy import Rule as Rule
     from audit.policy import Verdict as Verdict
-    from audit.policy.given import PolicyFailed as PolicyFailed
-    from audit.report import Report as Report
+    from audit.policy.parse import PolicyFailed as PolicyFailed
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "AuditError": "audit.errors",
     "Policy": "audit.policy",
-    "PolicyFailed": "audit.policy.given",
-    "Report": "audit.report",
+    "PolicyFailed": "audit.policy.parse",
+    "Report": "audit.api",
     "Rule": "audit.policy",
     "Verdict": "audit.policy",
     "audit_model": "audit.api",

@@ -1,4 +1,4 @@
-"""`audit_model`: the audit from a notebook or a training script.
+"""The audit from a notebook or a training script.
 
     from audit import audit_model
 
@@ -12,36 +12,46 @@ The numbers are those of the command line on the same network and samples: both 
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from torch import nn
-
-from audit.data import read_data
-from audit.data.given import given_data
 from audit.errors import UsageError
-from audit.model import load_model
-from audit.model.given import estimator_file, given_network, is_estimator, load_estimator
-from audit.pipeline import audit_of
-from audit.policy.given import PolicyFailed, as_baseline, as_policy
-from audit.progress import progress_for
-from audit.settings import Settings, from_report
+from audit.measures import report as plain
+from audit.policy import Verdict, judge
+from audit.policy.parse import PolicyFailed, PolicyLike, as_baseline, as_policy
+from audit.render.notebook import render_notebook
+from audit.settings import from_report
 
 if TYPE_CHECKING:
+    from torch import nn
     from torch.utils.data import DataLoader, Dataset
 
-    from audit.data.base import Data
-    from audit.model.base import Model
-    from audit.policy.given import PolicyLike
-    from audit.report import Report
-
     Samples = tuple[Any, Any] | Dataset[Any] | DataLoader[Any] | str | Path
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Report(plain.Report):
+    """An audit, complete, and what a program does with one."""
+
+    def check(
+        self, policy: PolicyLike = None, baseline: plain.Report | None = None, *, strict: bool = False
+    ) -> Verdict:
+        """The verdict of a policy (a `Policy`, a file, rules in a dictionary, or the default) on this report."""
+        return judge(as_policy(policy), self, as_baseline(baseline), strict=strict)
+
+    def save(
+        self, folder: str | Path, formats: str | Sequence[str] = "html,json", verdict: Verdict | None = None
+    ) -> list[Path]:
+        """Writes the files of `gen-audit report -f FORMATS` into `folder` and returns their paths."""
+        from audit.render.save import save  # wakes WeasyPrint's and Jinja's modules
+
+        return save(self, Path(folder), formats, verdict)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows the report."""
+        return render_notebook(self.to_dict())
 
 
 def audit_model(
@@ -50,7 +60,7 @@ def audit_model(
     test: Samples | None = None,
     *,
     policy: PolicyLike = None,
-    baseline: Report | None = None,
+    baseline: plain.Report | None = None,
     progress: bool = False,
     **settings: Any,
 ) -> Report:
@@ -71,16 +81,15 @@ def audit_model(
     With a `policy` (a `Policy`, a file, or rules such as `{"gap.error_gap": {"max": 0.05}}`), a model that fails it
     raises `PolicyFailed`, which carries the report and the verdict; `baseline` is an earlier report to compare with.
     """
+    from audit.run.in_memory import audit_in_memory  # wakes torch
+
     chosen = from_report(settings, "audit_model")
     rules, earlier = None if policy is None else as_policy(policy), as_baseline(baseline)
     if rules is None and earlier is not None:
         raise UsageError("baseline: only a policy compares with it; give a policy, or call report.check(baseline=…).")
     shown = ", ".join([_name(model), "…", *(f"{name}={value!r}" for name, value in settings.items())])
-    watching = progress_for(quiet=not progress)
-    with undisturbed(), ExitStack() as stack:
-        stack.callback(watching.close)
-        load, read = _loader(model, stack), _reader(train, test)
-        report = audit_of(load, read, chosen, f"audit_model({shown})", watching)
+    measured = audit_in_memory(model, train, test, chosen, f"audit_model({shown})", progress)
+    report = Report(**{field.name: getattr(measured, field.name) for field in fields(measured)})
     if rules is not None:
         verdict = report.check(rules, earlier)
         if not verdict.passed:
@@ -90,39 +99,3 @@ def audit_model(
 
 def _name(model: Any) -> str:
     return repr(str(model)) if isinstance(model, (str, Path)) else type(model).__name__
-
-
-def _loader(model: Any, stack: ExitStack) -> Callable[[Settings], Model]:
-    if isinstance(model, (str, Path)):
-        return partial(load_model, Path(model))
-    if isinstance(model, nn.Module):
-        return partial(given_network, model)
-    if is_estimator(model):
-        return partial(load_estimator, stack.enter_context(estimator_file(model)))
-    raise UsageError(
-        f"audit_model: a {type(model).__name__} is no model; give an nn.Module, a scikit-learn estimator or a file."
-    )
-
-
-def _reader(train: Any, test: Any) -> Callable[[Settings], Data]:
-    if not isinstance(train, (str, Path)):
-        return partial(given_data, train, test)
-    if test is not None:
-        raise UsageError("audit_model: train is a folder, which holds its own test split; leave test out.")
-    return partial(read_data, Path(train))
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Work that neither sees the caller's torch modes nor moves a random state of the caller's."""
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
-    pythons, numpys = random.getstate(), np.random.get_state()
-    with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng(devices=devices))
-        stack.callback(random.setstate, pythons)
-        stack.callback(np.random.set_state, numpys)
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        stack.enter_context(torch.autocast("cpu", enabled=False))
-        stack.enter_context(torch.autocast("cuda", enabled=False))
-        yield

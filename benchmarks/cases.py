@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from audit.data.base import Data, Split
-from audit.measure import Audit
+from audit.measures.contract import Audit
 from audit.model.base import InputSpec, Model
-from audit.prepare import set_table
+from audit.run.setup import set_up_audit
 from audit.settings import Settings
 
 MNIST = Path(__file__).parent.parent / "samples" / "mnist"
@@ -58,7 +58,7 @@ class Case:
         model = Model(copy.deepcopy(self.network), Path(self.name), "memory", "", InputSpec("x", self.x.shape[1:]), "y")
         splits = [Split(x.numpy(), y.numpy(), len(x)) for x, y in ((self.x, self.y), (self.x_test, self.y_test))]
         data = Data(*splits, path=Path("mnist"), layout="npz", sha256="", classes=None)
-        return set_table(model, data, "classification", self.settings)[0]
+        return set_up_audit(model, data, "classification", self.settings)
 
 
 @dataclass(frozen=True)

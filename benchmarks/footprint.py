@@ -17,9 +17,9 @@ from pathlib import Path
 import torch
 
 from audit.checks import run_checks
-from audit.progress import Progress
+from audit.measures.suite import run_suite
+from audit.run.progress import Progress
 from audit.settings import Settings
-from audit.suite import run_suite
 from benchmarks.cases import Case, make_case
 
 SIZES = (1000, 4000, 16000)
@@ -27,7 +27,7 @@ BUDGET = "1GB"
 ROOT = Path(__file__).parent.parent
 START_UP = {
     "gen-audit --help": ("-m", "audit.cli", "--help"),
-    "import of everything": ("-c", "import audit.pipeline"),
+    "import of everything": ("-c", "import audit.run.pipeline"),
     "gen-audit layers": ("-m", "audit.cli", "layers", "samples/healthy.onnx"),
 }
 REPEATS = 3

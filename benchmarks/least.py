@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from audit.curvature.hessian import DENSE_LIMIT
-from audit.curvature.lanczos import BLOCK
 from audit.curvature.single import pulled, pushed
+from audit.maths.lanczos import BLOCK
 from benchmarks.cases import Case
 from benchmarks.ours import Array, Run
 

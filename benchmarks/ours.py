@@ -9,17 +9,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audit.capture import Capture
 from audit.curvature.hessian import LayerHessian
 from audit.curvature.spectrum import top_eigenpairs
-from audit.duality.trace import gauss_newton_trace
-from audit.gradients.gram import GradientSource, log_determinants
-from audit.gradients.parameters import SampleGradients, other_parameters
-from audit.measure import Audit
-from audit.measures.fisher import draw_subsets
-from audit.records import Records
-from audit.sensitivity.sharpness import dense_squares
-from audit.sensitivity.singular import local_map
+from audit.maths.singular import local_map
+from audit.measures.contract import Audit
+from audit.measures.duality.measure import gauss_newton_trace
+from audit.measures.fisher.gram import GradientSource, log_determinants
+from audit.measures.fisher.measure import draw_subsets
+from audit.measures.sensitivity.sharpness import dense_squares
+from audit.network.capture import Capture
+from audit.network.parameter_gradients import SampleGradients, other_parameters
+from audit.network.records import Records
 from benchmarks.cases import Case
 
 Array = NDArray[np.float64]

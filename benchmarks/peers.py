@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev, vmap
 
-from audit.measures.fisher import draw_subsets
+from audit.measures.fisher.measure import draw_subsets
 from benchmarks.cases import Case
 from benchmarks.exact import dense_weights
 from benchmarks.ours import Array, Run

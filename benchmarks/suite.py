@@ -6,8 +6,8 @@ import time
 from statistics import median
 
 from audit.checks import run_checks
-from audit.progress import Progress
-from audit.suite import run_suite
+from audit.measures.suite import run_suite
+from audit.run.progress import Progress
 from benchmarks.cases import Case
 from benchmarks.clock import LEAST_ROUNDS, Spread, quickest, seconds
 from benchmarks.least import least_directions

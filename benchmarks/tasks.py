@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from audit.measures.fisher import draw_subsets
+from audit.measures.fisher.measure import draw_subsets
 from benchmarks import exact, ours, peers
 from benchmarks.cases import Case
 from benchmarks.ours import Array, Run

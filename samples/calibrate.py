@@ -23,9 +23,9 @@ from train import HERE, Recipe, corrupt, export
 from train import train as train_network
 
 from audit.findings import judge
-from audit.pipeline import run_audit
-from audit.progress import Progress
-from audit.report import Report
+from audit.measures.report import Report
+from audit.run.pipeline import run_audit
+from audit.run.progress import Progress
 from audit.settings import Settings
 
 SEEDS = range(1, 6)
@@ -127,7 +127,7 @@ def audit_case(case: Case, folder: Path) -> None:
     np.savez_compressed(folder / "train.npz", x=x, y=given)
     np.savez_compressed(folder / "test.npz", x=x_test, y=y_test)
     np.save(folder / "moved", given != y)
-    report = run_audit(folder / "model.onnx", folder, SETTINGS, "calibrate", Progress())
+    report = run_audit(folder / "model.onnx", folder, SETTINGS, "calibrate", Progress()).report
     (folder / "report.json").write_text(report.to_json(), encoding="utf-8")
 
 

@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from audit.pipeline import run_audit
-from audit.progress import Progress
+from audit.run.pipeline import run_audit
+from audit.run.progress import Progress
 from audit.settings import Settings
 
 HERE = Path(__file__).parent
@@ -21,7 +21,7 @@ LONGEST = 12  # lists beyond it are left out: the numbers that are made from the
 
 def audited(name: str) -> dict[str, Any]:
     """The values of a fresh audit, as in report.json."""
-    report = run_audit(HERE / f"{name}.onnx", HERE / CASES[name], Settings(memory="1GB"), "", Progress())
+    report = run_audit(HERE / f"{name}.onnx", HERE / CASES[name], Settings(memory="1GB"), "", Progress()).report
     values: dict[str, Any] = json.loads(report.to_json())
     return values
 

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from audit.data.base import Data, Split
-from audit.measure import Audit
+from audit.measures.contract import Audit
 from audit.model.base import InputSpec, Model
-from audit.prepare import set_table
+from audit.run.setup import set_up_audit
 from audit.settings import Settings
 
 torch.set_num_threads(1)
@@ -42,6 +42,6 @@ def make_audit() -> AuditMaker:
 
     def make(network, x, y, x_test, y_test, task="classification", **settings) -> Audit:  # type: ignore[no-untyped-def]
         model = as_model(network, tuple(x.shape[1:]))
-        return set_table(model, as_data(x, y, x_test, y_test), task, Settings(**settings))[0]
+        return set_up_audit(model, as_data(x, y, x_test, y_test), task, Settings(**settings))
 
     return make

@@ -9,9 +9,9 @@ from conftest import AuditMaker
 from torch import Tensor, nn
 from zoo import lenet
 
-from audit.measure import Audit
-from audit.progress import Progress
-from audit.suite import Results, run_suite
+from audit.measures.contract import Audit
+from audit.measures.suite import Results, run_suite
+from audit.run.progress import Progress
 
 CHOSEN = {"subsets": 3, "subset_size": 5, "bootstrap": 20, "widths": 2}
 

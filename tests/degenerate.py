@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from torch import nn
 from twins import QUICK, Splits, write_pt2
 
-from audit.pipeline import run_audit
-from audit.progress import Progress
+from audit.run.pipeline import run_audit
+from audit.run.progress import Progress
 from audit.settings import Settings
 
 SIZES = (1.0, 1.0, 1.0, 0.0, 1e-30, 1e-8, 1e3, 1e8, 1e30)
@@ -30,7 +30,7 @@ def audited_arrays(network: nn.Module, data: Splits, folder: Path, **settings: A
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         chosen = Settings(**{**QUICK, "bootstrap": 20, "subset_size": 5, **settings})
-        report = run_audit(model, data.save(folder / "data"), chosen, "", Progress())
+        report = run_audit(model, data.save(folder / "data"), chosen, "", Progress()).report
     found: dict[str, Any] = json.loads(report.to_json())
     return found
 

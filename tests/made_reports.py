@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from audit.blocks.outcomes import Outcomes, SplitOutcomes
-from audit.compare.ground import Named
-from audit.report import Report
+from audit.compare.comparable import Named
+from audit.measures.report import Report
+from audit.report.blocks import Outcomes, SplitOutcomes
 
 EXAMPLES = {
     "classification": Path(__file__).parent / "render" / "example_report.json",

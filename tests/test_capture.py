@@ -10,9 +10,9 @@ from references import capture as reference
 from torch import nn
 from zoo import ZOO, build
 
-from audit.capture import Capture
-from audit.layers import find_layers
-from audit.loss import LOSS_OF_TASK
+from audit.network.capture import Capture
+from audit.network.layers import find_layers
+from audit.network.loss import LOSS_OF_TASK
 
 EXACT = 1e-10
 CURVED = {"tanh", "gelu-dropout", "layernorm", "residual-tanh", "tokens", "tokens-second-axis", "regression"}

@@ -10,15 +10,15 @@ from conftest import AuditMaker
 from torch import Tensor, nn
 from zoo import ZOO, Tied, build
 
-from audit.blocks.checks import Check
 from audit.checks import rescaling as rescaling_module
 from audit.checks import run_checks
 from audit.checks.curvature import check_curvature
 from audit.checks.rescaling import check_rescaling
 from audit.curvature.hessian import LayerHessian
-from audit.measure import Audit, Measurement
-from audit.progress import Progress
-from audit.suite import Results, run_suite
+from audit.measures.contract import Audit, Measurement
+from audit.measures.suite import Results, run_suite
+from audit.report.blocks import Check
+from audit.run.progress import Progress
 
 HOMOGENEOUS = {"relu", "bias-free", "lenet", "conv1x1", "binary"}
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit.confusion import MOST_CLASSES, count_confusions
-from audit.outcome import Outcome
+from audit.measures.gap.measure import MOST_CLASSES, count_confusions
+from audit.network.outcome import Outcome
 
 
 def outcome(labels: np.ndarray, scores: np.ndarray) -> Outcome:

@@ -16,11 +16,11 @@ from references import flatness as flatness_reference
 from references.sensitivity import log_volume, spectral
 from torch import Tensor, nn
 
-from audit.blocks.duality import DualityBlock
 from audit.checks import run_checks
 from audit.checks.reports import check_reports
-from audit.measure import Audit
-from audit.measures.fisher import draw_subsets
+from audit.measures.contract import Audit
+from audit.measures.duality.block import DualityBlock
+from audit.measures.fisher.measure import draw_subsets
 
 NAIVE = 1e-8
 

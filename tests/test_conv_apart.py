@@ -13,10 +13,10 @@ from conv_cases import CHOSEN, NETWORKS, audit_of, made, suite
 from torch import Tensor, nn
 from zoo import build
 
-import audit.duality.limits as limits
-from audit.blocks.duality import DualityBlock
+import audit.measures.duality.measure as limits
 from audit.checks import run_checks
-from audit.layers import dense_only
+from audit.measures.duality.block import DualityBlock
+from audit.network.layers import dense_only
 
 DIRECTIONAL = ("eigenvalues", "sigma_g", "sigma_w", "cumulative_w", "c", "contribution")
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from render.reports import both, classification, regression
 
 from audit.errors import UsageError
-from audit.history.read import read_folder
-from audit.report import Report
+from audit.history.timeline import read_folder
+from audit.measures.report import Report
 
 
 def with_outcomes(**changes: Any) -> dict[str, Any]:

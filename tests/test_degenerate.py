@@ -15,7 +15,7 @@ from torch import nn
 from twins import Splits
 
 from audit.errors import AuditError, ModelError
-from audit.finite import OVERFLOW
+from audit.run.overflow import OVERFLOW
 
 HONEST = {"single-precision"}  # float32 really cannot hold what float64 can
 

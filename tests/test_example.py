@@ -10,9 +10,8 @@ from torch import nn
 from zoo import ZOO, build
 
 from audit.errors import ModelError
-from audit.example import example_input
-from audit.listing import list_layers
 from audit.model.base import InputSpec, Model
+from audit.run.list_layers import example_input, list_layers
 from audit.settings import Settings
 
 

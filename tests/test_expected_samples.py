@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from audit.report import json_schema
-from audit.reproduction import reproduction
+from audit.measures.report import KNOWN_PATHS
+from audit.report.reproduction import reproduction
 
 SAMPLES = Path(__file__).parent.parent / "samples"
 spec = importlib.util.spec_from_file_location("expect", SAMPLES / "expect.py")
@@ -46,7 +46,7 @@ def test_expected_values_are_those_of_the_files_here(name):
     assert values["data"]["train"]["samples"] == 4000 and values["data"]["test"]["samples"] == 1000
     gap = values["gap"]
     assert gap["loss_gap"] == pytest.approx(gap["test_loss"] - gap["train_loss"], rel=1e-12)
-    assert set(values) <= set(json_schema()["properties"])
+    assert set(values) <= set(KNOWN_PATHS.schema["properties"])
 
 
 def test_every_network_has_its_expected_values_and_nothing_else_does():

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from audit.errors import ModelError
-from audit.finite import OVERFLOW, ordinary_sizes
+from audit.maths.decompositions import eigh
+from audit.run.overflow import OVERFLOW, ordinary_sizes
 
 
 def test_an_overflow_in_numpy_is_a_sentence() -> None:
@@ -35,7 +36,7 @@ def test_numpy_warns_as_before_outside() -> None:
 def test_eigenvalues_of_numbers_that_overflowed_are_a_sentence(none: float) -> None:
     matrix = torch.full((3, 3), none, dtype=torch.float64)
     with pytest.raises(ModelError) as refused, ordinary_sizes():
-        torch.linalg.eigh(matrix)
+        eigh(matrix)
     assert str(refused.value) == f"A matrix that the audit needs the eigenvalues of is not finite: {OVERFLOW}"
 
 

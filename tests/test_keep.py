@@ -10,11 +10,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit.blocks.outcomes import Outcomes, SplitOutcomes
 from audit.data.read import content_digest
-from audit.keep import chosen
-from audit.render import render_html
-from audit.report import Report
+from audit.measures.report import Report
+from audit.render.page import render_html
+from audit.report.blocks import Outcomes, SplitOutcomes
+from audit.run.assemble import chosen
 
 EXAMPLES = [Path(__file__).parent / "render" / f"{name}_report.json" for name in ("example", "regression")]
 

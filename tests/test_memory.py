@@ -7,8 +7,8 @@ from torch import nn
 from zoo import build
 
 from audit.errors import BudgetError, UsageError
-from audit.layers import find_layers
-from audit.memory import budget_bytes, bytes_per_sample, chunk_size
+from audit.network.layers import find_layers
+from audit.network.memory import budget_bytes, bytes_per_sample, chunk_size
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_backward_passes_in_turn_share_a_smaller_chunk() -> None:
 
 @pytest.mark.parametrize("name", ["relu", "lenet", "tokens"])
 def test_the_estimate_covers_what_a_record_holds(name: str) -> None:
-    from audit.capture import Capture
-    from audit.loss import CrossEntropy
+    from audit.network.capture import Capture
+    from audit.network.loss import CrossEntropy
 
     network, x, y = build(name)
     layers = find_layers(as_model(network, tuple(x.shape[1:])), x[:4]).dense
@@ -65,8 +65,8 @@ def test_the_estimate_covers_what_a_record_holds(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_estimate_covers_the_input_jacobian_of_convolutions_as_it_is_looked_at(dtype: torch.dtype) -> None:
-    from audit.capture import Capture
-    from audit.loss import CrossEntropy
+    from audit.network.capture import Capture
+    from audit.network.loss import CrossEntropy
 
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 2, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(98, 20)).to(dtype)

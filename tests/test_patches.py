@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from torch import Tensor, nn
 from zoo import build, lenet
 
-from audit.capture import Capture
-from audit.layers import Layers, dense_only, find_layers, nothing_to_measure
-from audit.loss import CrossEntropy
-from audit.memory import bytes_per_sample
 from audit.model.base import InputSpec
-from audit.patches import Patches
-from audit.prepare import set_table
+from audit.network.capture import Capture
+from audit.network.layers import Layers, dense_only, find_layers, nothing_to_measure
+from audit.network.loss import CrossEntropy
+from audit.network.memory import bytes_per_sample
+from audit.network.patches import Patches
+from audit.run.setup import set_up_audit
 from audit.settings import Settings
 
 KINDS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -194,15 +194,15 @@ def test_a_convolution_beyond_the_budget_is_passed_by_with_a_sentence() -> None:
     network = lenet(size=28).double().requires_grad_(False)
     x, y = torch.randn(6, 1, 28, 28).numpy(), (torch.arange(6) % 3).numpy()
     model, data = as_model(network, (1, 28, 28)), as_data(x, y, x, y)
-    audit, layers = set_table(model, data, "classification", Settings(conv=True, memory="1MB"))
+    audit = set_up_audit(model, data, "classification", Settings(conv=True, memory="1MB"))
     assert [layer.name for layer in audit.layers] == ["3", "7", "9"]
-    assert [(layer.name, layer.op) for layer in layers.passed_by] == [("0", "conv")]
-    assert layers.passed_by[0].why == (
+    assert [(layer.name, layer.op) for layer in audit.passed_by] == [("0", "conv")]
+    assert audit.passed_by[0].why == (
         "a convolution with 676 patches of 9 numbers: with it one sample takes 1 MB, more than the memory budget "
         "leaves; raise --memory"
     )
-    roomy, layers = set_table(model, data, "classification", Settings(conv=True, memory="1GB"))
-    assert len(roomy.layers) == 4 and layers.passed_by == ()
+    roomy = set_up_audit(model, data, "classification", Settings(conv=True, memory="1GB"))
+    assert len(roomy.layers) == 4 and roomy.passed_by == ()
 
 
 def test_chunks_shrink_with_the_patches(make_audit: AuditMaker) -> None:

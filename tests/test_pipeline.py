@@ -16,7 +16,7 @@ from PIL import Image
 from twins import Splits, audited, data_of, differences, example_of, trained, write_onnx
 
 from audit.errors import BudgetError, ModelError
-from audit.listing import list_layers
+from audit.run.list_layers import list_layers
 from audit.settings import Settings
 
 ROOT = Path(__file__).parent.parent

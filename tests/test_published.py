@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audit.pipeline import run_audit
-from audit.progress import Progress
-from audit.report import Report
+from audit.measures.report import Report
+from audit.run.pipeline import run_audit
+from audit.run.progress import Progress
 from audit.settings import Settings
 
 SAMPLES = Path(__file__).parent.parent / "samples"
@@ -20,7 +20,7 @@ CASES = {"healthy": "mnist", "mislabelled": "mnist-mislabelled", "large-batch": 
 def reports() -> dict[str, Report]:
     settings = Settings(bootstrap=200, widths=0)
     return {
-        name: run_audit(SAMPLES / f"{name}.onnx", SAMPLES / data, settings, "", Progress())
+        name: run_audit(SAMPLES / f"{name}.onnx", SAMPLES / data, settings, "", Progress()).report
         for name, data in CASES.items()
     }
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from audit.replay import Replay
+from audit.network.reach import Replay
 
 
 class Branched(nn.Module):

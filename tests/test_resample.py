@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit import resample
-from audit.resample import Resampled, interval, resampled_means
+from audit.maths import resample
+from audit.maths.resample import Resampled, interval, resampled_means
 
 
 @given(n=st.integers(1, 60), draws=st.integers(0, 50), seed=st.integers(0, 9))

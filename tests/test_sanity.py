@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.data.base import Data, Split
-from audit.outcome import Outcome
-from audit.sanity import chance_warning, pixel_warning
+from audit.network.outcome import Outcome
+from audit.run.reader_warnings import chance_warning, pixel_warning
 from audit.settings import Settings
 
 CLASSES = ["a", "b", "c", "d"]

@@ -9,9 +9,9 @@ from torch import nn
 from zoo import ZOO, build
 
 from audit.errors import ModelError
-from audit.measure import Audit
-from audit.progress import Progress
-from audit.suite import MEASURES, run_suite
+from audit.measures.contract import Audit
+from audit.measures.suite import MEASURES, run_suite
+from audit.run.progress import Progress
 
 LEADING = ("trace", "trace_hessian", "lambda_max", "mls", "sharpness", "gamma", "kappa", "rho")
 SETTINGS = {"subset_size": 4, "subsets": 3, "bootstrap": 20}

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from audit.contributions import contributions
 from audit.errors import ModelError
-from audit.prepare import set_table
-from audit.progress import Progress
-from audit.suite import run_suite
-from audit.temper import at_train_loss
+from audit.measures.suite import run_suite
+from audit.run.progress import Progress
+from audit.run.sample_terms import sample_terms
+from audit.run.setup import set_up_audit
+from audit.run.temperature import at_train_loss
 
 EXACT = 1e-10
 
@@ -36,7 +36,7 @@ def test_the_softened_model_has_the_wanted_loss_the_same_answers_and_the_same_na
     audit, task = table(make_audit, binary)
     own, guessing = float(audit.train_outcome.loss.mean()), np.log(2 if binary else 3)
     wanted = own + part * (guessing - own)
-    softened, _ = set_table(at_train_loss(audit, wanted), audit.data, task, audit.settings)
+    softened = set_up_audit(at_train_loss(audit, wanted), audit.data, task, audit.settings)
     assert softened.train_outcome.loss.mean() == pytest.approx(wanted, rel=EXACT)
     assert (softened.train_outcome.wrong == audit.train_outcome.wrong).all()
     assert [layer.name for layer in softened.layers] == [layer.name for layer in audit.layers]
@@ -54,8 +54,8 @@ def test_beyond_guessing_there_is_none(make_audit):
 @pytest.mark.parametrize("binary", [False, True])
 def test_contributions_are_the_addends_of_the_reports_numbers(make_audit, binary):
     audit, _ = table(make_audit, binary)
-    measured = run_suite(audit, Progress()).measurements
-    found = contributions(audit, measured["flatness"].network)
+    results = run_suite(audit, Progress())
+    measured, found = results.measurements, sample_terms(audit, results)
     assert len(found) == 8
     for key, column in found.items():
         _, section, name = key.split(".")

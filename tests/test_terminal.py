@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from audit.cli.terminal import _against, summary
+from audit.compare.comparable import Named
 from audit.compare.compare import compare_reports
-from audit.compare.ground import Named
-from audit.report import Report
-from audit.terminal import _against, summary
+from audit.measures.report import Report
 
 
 def example(name: str) -> Report:

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from audit.blocks.duality import Carriers, SampleGap
-from audit.blocks.gallery import PAIRS
 from audit.data.base import Data, Picture, Split
 from audit.data.fit import fit
+from audit.measures.duality.block import Carriers, SampleGap
+from audit.report.blocks import PAIRS
+from audit.run.gallery import NEITHER, NOBODY, SIDE, make_gallery
 from audit.settings import Settings
-from audit.thumbnails import NEITHER, NOBODY, SIDE, make_gallery
 
 
 def pair(index: int, partner: int) -> SampleGap:

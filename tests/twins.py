@@ -19,8 +19,8 @@ import twin_networks
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from audit.pipeline import run_audit
-from audit.progress import Progress
+from audit.run.pipeline import run_audit
+from audit.run.progress import Progress
 from audit.settings import Settings
 
 EXACT, SINGLE = 1e-10, 1e-4
@@ -176,7 +176,7 @@ Report = dict[str, Any]
 
 def audited(model: Path, data: Path, **settings: Any) -> Report:
     """The report as its JSON says it."""
-    report = run_audit(model, data, Settings(**(QUICK | settings)), "gen-audit report", Progress())
+    report = run_audit(model, data, Settings(**(QUICK | settings)), "gen-audit report", Progress()).report
     loaded: Report = json.loads(report.to_json())
     return loaded
 

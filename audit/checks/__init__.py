@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from audit.blocks.checks import Check
 from audit.checks.assumptions import check_assumptions
 from audit.checks.curvature import check_curvature
 from audit.checks.repeats import check_determinism, check_single_precision
 from audit.checks.reports import check_reports
 from audit.checks.rescaling import check_rescaling
-from audit.measure import Audit
-from audit.suite import Results
+from audit.measures.contract import Audit
+from audit.measures.suite import Results
+from audit.report.blocks import Check
 
 __all__ = ["run_checks"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from audit.blocks.checks import Check, skipped
-from audit.blocks.fisher import NetworkFisher
-from audit.blocks.gap import FITTED
-from audit.layers import dense_only
-from audit.measure import Audit
-from audit.suite import Results
+from audit.measures.contract import Audit
+from audit.measures.fisher.block import NetworkFisher
+from audit.measures.gap.block import FITTED
+from audit.measures.suite import Results
+from audit.network.layers import dense_only
+from audit.report.blocks import Check, skipped
 
 CANCELLED = 0.1  # at a minimum the samples' pulls cancel; noise alone leaves about 1/√n of a typical pull
 

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from audit.blocks.checks import Check, skipped, worst
-from audit.checks.few import few_samples
+from audit.checks.few_samples import few_samples
 from audit.curvature.hessian import LayerHessian
-from audit.layers import DenseLayer
-from audit.loss import SquaredError
-from audit.measure import Audit
+from audit.measures.contract import Audit
+from audit.network.layers import DenseLayer
+from audit.network.loss import SquaredError
+from audit.report.blocks import Check, skipped, worst
 
 ID, TITLE = "hessian-probe", "The bending of the loss agrees with plain double differentiation"
 TOLERANCE = 1e-8

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import torch
 
-from audit.blocks.checks import Check, worst
-from audit.checks.few import few_samples
-from audit.measure import Audit
-from audit.record import Record
+from audit.checks.few_samples import few_samples
+from audit.measures.contract import Audit
+from audit.network.record import Record
+from audit.report.blocks import Check, worst
 
 FEW = 256
 EVERYTHING = ["gap", "duality", "flatness", "fisher", "sensitivity"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from audit.blocks.checks import Check, skipped, worst
-from audit.blocks.duality import DualityBlock
-from audit.blocks.sensitivity import NetworkSensitivity
-from audit.suite import Results
+from audit.measures.duality.block import DualityBlock
+from audit.measures.sensitivity.block import NetworkSensitivity
+from audit.measures.suite import Results
+from audit.report.blocks import Check, skipped, worst
 
 CLOSES = 1e-9
 

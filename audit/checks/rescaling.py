@@ -15,13 +15,13 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from audit.blocks.checks import Check, skipped, worst
-from audit.blocks.flatness import LayerFlatness
-from audit.checks.few import few_samples
-from audit.layers import DenseLayer, dense_only
-from audit.measure import Audit
-from audit.measures.flatness import Flatness
-from audit.record import Record
+from audit.checks.few_samples import few_samples
+from audit.measures.contract import Audit
+from audit.measures.flatness.block import LayerFlatness
+from audit.measures.flatness.measure import Flatness
+from audit.network.layers import DenseLayer, dense_only
+from audit.network.record import Record
+from audit.report.blocks import Check, skipped, worst
 
 TOLERANCE = 1e-6
 SAME_FUNCTION = {torch.float64: 1e-9, torch.float32: 1e-4}  # far above rounding, far below any curved function

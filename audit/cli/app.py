@@ -15,11 +15,11 @@ import typer
 from audit import __version__
 from audit.config import CONFIG_NAME
 from audit.errors import UsageError, unreadable
-from audit.output import FILES
+from audit.render.output import FILES
 from audit.settings import Settings
 
 if TYPE_CHECKING:
-    from audit.report import Report
+    from audit.measures.report import Report
 
 app = typer.Typer(
     name="gen-audit",
@@ -117,7 +117,7 @@ def chosen_formats(text: str) -> tuple[str, ...]:
 
 def read_report(path: Path) -> Report:
     """A report.json, or a sentence that says why it is none."""
-    from audit.report import Report
+    from audit.measures.report import Report
 
     try:
         text = path.read_text(encoding="utf-8")
@@ -128,11 +128,11 @@ def read_report(path: Path) -> Report:
 
 def run(model: Path, data: Path, settings: Settings, quiet: bool) -> Report:
     """The audit, with progress on a terminal."""
-    from audit.pipeline import run_audit
-    from audit.progress import progress_for
+    from audit.run.pipeline import run_audit
+    from audit.run.progress import progress_for
 
     progress = progress_for(quiet)
     try:
-        return run_audit(model, data, settings, shlex.join(["gen-audit", *sys.argv[1:]]), progress)
+        return run_audit(model, data, settings, shlex.join(["gen-audit", *sys.argv[1:]]), progress).report
     finally:
         progress.close()

@@ -11,15 +11,15 @@ from audit.cli.app import read_report
 
 if TYPE_CHECKING:
     from audit.compare.result import Comparison
-    from audit.report import Report
+    from audit.measures.report import Report
 
 
 def compared(baseline: Path | None, name: str, report: Report) -> Comparison | None:
     """What changed from the baseline's report to this one; None without a baseline."""
     if baseline is None:
         return None
+    from audit.compare.comparable import Named
     from audit.compare.compare import compare_reports
-    from audit.compare.ground import Named
 
     command = shlex.join(["gen-audit", *sys.argv[1:]])
     return compare_reports(Named(str(baseline), read_report(baseline)), Named(name, report), command)

@@ -30,8 +30,8 @@ from audit.settings import resolve
 
 if TYPE_CHECKING:
     from audit.compare.result import Comparison
+    from audit.measures.report import Report
     from audit.policy import Verdict
-    from audit.report import Report
 
 Target = Annotated[Path, typer.Argument(metavar="MODEL|REPORT", help="A model file, or a report.json on its own.")]
 MaybeOutput = Annotated[Path | None, typer.Option("-o", "--out", help="Folder to write the report into, if any.")]
@@ -56,10 +56,10 @@ def check(
     """Pass or fail MODEL on DATA, or a report.json, by a policy."""
     import json
 
-    from audit.output import check_writable, staged
     from audit.policy import judge, policy_in_force
-    from audit.policy.words import lines
+    from audit.policy.sentences import lines
     from audit.render.github import tell_github
+    from audit.render.output import check_writable, staged
 
     wanted = chosen_formats(formats)
     rules = policy_in_force(policy, config_files(config, data))
@@ -103,7 +103,7 @@ def _comparison(baseline: Path | None, target: Path, report: Report) -> Comparis
 def _write(
     report: Report, verdict: Verdict, folder: Path, formats: tuple[str, ...], comparison: Comparison | None
 ) -> None:
-    from audit.render import write_report
-    from audit.terminal import tell_missing
+    from audit.cli.terminal import tell_missing
+    from audit.render.write import write_report
 
     tell_missing(write_report(report, folder, formats, verdict, comparison=comparison).checked())

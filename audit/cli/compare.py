@@ -16,7 +16,7 @@ from audit.errors import UsageError
 from audit.settings import resolve
 
 if TYPE_CHECKING:
-    from audit.compare.ground import Named
+    from audit.compare.comparable import Named
     from audit.compare.result import Comparison
 
 Compared = Annotated[
@@ -78,8 +78,8 @@ def _comparison(
 def _models(
     old: Path, new: Path, data: Path, config: Path | None, quiet: bool, command: str, flags: dict[str, Any]
 ) -> Comparison:
-    from audit.matching import compare_models
-    from audit.progress import progress_for
+    from audit.run.compare_models import compare_models
+    from audit.run.progress import progress_for
 
     settings = resolve(flags, config_files(config, data))
     progress = progress_for(quiet)
@@ -90,7 +90,7 @@ def _models(
 
 
 def _named(path: Path) -> Named:
-    from audit.compare.ground import Named
+    from audit.compare.comparable import Named
 
     return Named(str(path), read_report(path))
 
@@ -101,7 +101,7 @@ def _members(text: str) -> list[Named]:
     if not names:
         raise UsageError(f"--group {text!r}: names no report; give a.json,b.json or the folder that holds them.")
     if Path(text).is_dir():
-        from audit.history.read import read_folder
+        from audit.history.timeline import read_folder
 
         return read_folder(Path(text))
     return [_named(Path(name)) for name in names]

@@ -20,9 +20,7 @@ def explain(
     import json
     from dataclasses import asdict
 
-    from audit.cards import ALL_CARDS
-    from audit.cards.lookup import find_cards
-    from audit.cards.text import card_text
+    from audit.render.cards import ALL_CARDS, card_text, find_cards
 
     if everything == (name is not None):
         raise UsageError("explain: takes the name of one number, or --all; try `gen-audit explain kappa`.")

@@ -25,8 +25,7 @@ def history(
     quiet: Quiet = False,
 ) -> None:
     """Draw every number of the reports in DIR over time."""
-    from audit.history.read import read_folder
-    from audit.history.trace import trace_history
+    from audit.history.timeline import read_folder, trace_history
     from audit.render.history import write_history
 
     command = shlex.join(["gen-audit", *sys.argv[1:]])

@@ -20,7 +20,7 @@ def init(folder: Folder = Path(), force: Force = False, as_json: AsJson = False)
     """Write the default policy, with comments, as gen-audit.toml."""
     import json
 
-    from audit.policy.read import DEFAULT
+    from audit.policy.parse import DEFAULT
 
     path = folder / CONFIG_NAME
     if not folder.is_dir():

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 if TYPE_CHECKING:
-    from audit.document import Document
-    from audit.render import Written
+    from audit.render.write import Written
+    from audit.report.document import Document
 
 Pages = Annotated[str, typer.Option("-f", "--format", help="Which files to write, of html,pdf,json,md.")]
 
@@ -29,9 +29,9 @@ def make_pages(
     quiet: bool,
 ) -> None:
     """Make a result, write it into `out`, and say so; what cannot be written is refused before the work."""
-    from audit.output import check_writable, staged
+    from audit.cli.terminal import tell_missing
+    from audit.render.output import check_writable, staged
     from audit.render.pages import chosen_pages
-    from audit.terminal import tell_missing
 
     wanted = chosen_pages(formats)
     check_writable(out)

@@ -19,9 +19,9 @@ def render(
     as_json: AsJson = False,
 ) -> None:
     """Draw the pages of a report.json again, without the model."""
-    from audit.output import staged
-    from audit.render import write_report
-    from audit.terminal import tell_missing
+    from audit.cli.terminal import tell_missing
+    from audit.render.output import staged
+    from audit.render.write import write_report
 
     wanted = chosen_formats(formats)
     result = read_report(report_file)

@@ -31,7 +31,7 @@ from audit.config import config_files
 from audit.settings import resolve
 
 if TYPE_CHECKING:
-    from audit.report import Report
+    from audit.measures.report import Report
 
 ReferenceFolder = Annotated[
     Path | None, typer.Option("--reference", help="Folder with past reports of this architecture on these data.")
@@ -54,12 +54,12 @@ def report(
     **flags: Any,
 ) -> None:
     """Audit MODEL on DATA and write the report."""
+    from audit.cli.terminal import print_outcome
     from audit.history.reference import past_audits, reference_band
-    from audit.output import check_writable, staged
-    from audit.render import write_report
     from audit.render.github import tell_github
+    from audit.render.output import check_writable, staged
     from audit.render.templates import check_templates
-    from audit.terminal import print_outcome
+    from audit.render.write import write_report
 
     wanted = chosen_formats(formats)
     if templates is not None:

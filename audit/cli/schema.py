@@ -22,10 +22,12 @@ def schema(which: Which = "report", as_json: AlreadyJson = False) -> None:
 
 
 def _schema(which: str) -> dict[str, Any]:
-    from audit.report import json_schema, schema_of
+    from audit.report.document import schema_of
 
     if which == "report":
-        return json_schema()
+        from audit.measures.report import KNOWN_PATHS
+
+        return KNOWN_PATHS.schema
     if which == "comparison":
         from audit.compare import result as comparison
 

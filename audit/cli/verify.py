@@ -12,8 +12,8 @@ from audit.errors import UsageError
 from audit.settings import Settings, from_report, resolve
 
 if TYPE_CHECKING:
-    from audit.report import Report
-    from audit.reproduction import Difference, Reproduction
+    from audit.measures.report import Report
+    from audit.report.reproduction import Difference, Reproduction
 
 SHOWN = 20
 LONGEST = 60
@@ -33,7 +33,7 @@ def verify(
     """Audit again as REPORT was made: does every number come back?"""
     import json
 
-    from audit.reproduction import reproduction
+    from audit.report.reproduction import reproduction
 
     report = read_report(report_file)
     settings = _settings(report, str(report_file), flags)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from audit.compare.means import LEVEL, difference_interval, mean_interval, normal_quantile
 from audit.compare.pairs import Pairs, pair, same_samples
-from audit.compare.shares import share_interval
-from audit.fields import Interval, says
-from audit.report import Report
+from audit.maths.intervals import LEVEL, mean_interval, normal_quantile, share_interval
+from audit.maths.shares import difference_interval
+from audit.measures.report import Report
+from audit.report.fields import Interval, says
 
 SPLITS, KINDS = ("test", "train"), ("error", "loss")
 GAP_NUMBERS = ("test_error", "test_loss", "train_error", "train_loss", "error_gap", "loss_gap")

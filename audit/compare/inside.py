@@ -12,16 +12,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.compare.catalogue import INSIDE, Entry, skipped, split_entry, verdict
-from audit.compare.follows import MATCHED, at_one_train_loss, follows_train_loss
-from audit.compare.ground import architecture, shares_split
-from audit.compare.means import difference_interval, mean_interval
+from audit.compare.catalogue import INSIDE, skipped, split_entry, verdict
+from audit.compare.comparable import CHANGE_NUMBERS, architecture, shares_split
 from audit.compare.pairs import same_samples
 from audit.compare.result import Matched, Number
-from audit.numbers import number
-from audit.policy.baseline import CHANGE_NUMBERS
-from audit.policy.lookup import Found, find
-from audit.report import Report
+from audit.compare.train_loss import MATCHED, at_one_train_loss, follows_train_loss
+from audit.maths.intervals import mean_interval
+from audit.maths.shares import difference_interval
+from audit.measures.report import Report
+from audit.report.fields import Compared
+from audit.report.numbers import number
+from audit.report.paths import Found, find
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _matched_words(matched: Matched) -> str:
     )
 
 
-def entries(old: Report, new: Report) -> list[Entry]:
+def entries(old: Report, new: Report) -> list[Compared]:
     """What both reports can have: the network's numbers, and the split of every layer that is in both."""
     names = {layer.name for layer in old.layers if layer.duality is not None}
     shared = [layer.name for layer in new.layers if layer.duality is not None and layer.name in names]
@@ -119,7 +120,7 @@ def _other_settings(old: Report, new: Report) -> str | None:
     return None
 
 
-def _other_layers(entry: Entry, old: Report, new: Report) -> str | None:
+def _other_layers(entry: Compared, old: Report, new: Report) -> str | None:
     if not entry.of_weights or architecture(old) == architecture(new):
         return None
     return "not compared: it runs over layers and weights, and the two networks have different ones"
@@ -129,7 +130,7 @@ def _missing(found: Sequence[Found]) -> str | None:
     return next((f"not measured in one of them: {part.missing}" for part in found if part.missing), None)
 
 
-def _number(entry: Entry, found: Sequence[Found], addends: NDArray[np.float64] | None) -> Number:
+def _number(entry: Compared, found: Sequence[Found], addends: NDArray[np.float64] | None) -> Number:
     """With the addends of the difference [n] paired on each sample, else from both intervals as if independent."""
     before, after = (float(part.value) for part in found)
     independent = difference_interval(after, before, found[1].interval, found[0].interval)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.blocks.outcomes import SplitOutcomes
-from audit.report import Report
+from audit.measures.report import Report
+from audit.report.blocks import SplitOutcomes
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]

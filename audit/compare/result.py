@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from audit.document import Document
-from audit.fields import Interval, says
+from audit.report.document import Document
+from audit.report.fields import Interval, says
 
 SCHEMA = "gen-audit/compare/1"
 BETTER, WORSE = "better", "worse"  # where one side is the good one: test error and test loss

@@ -14,13 +14,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from audit.curvature.bent import BentTail, bent_tails
+from audit.curvature.curved import BentTail, bent_tails
 from audit.curvature.matrix import HessianMatrix
 from audit.curvature.rest import few_products
 from audit.curvature.single import SingleHessian, pulled, pushed, single_precision
-from audit.layers import DenseLayer
-from audit.record import Record
-from audit.records import Records
+from audit.network.layers import DenseLayer
+from audit.network.record import Record
+from audit.network.records import Records
 
 DENSE_LIMIT = 4096  # weights up to which the matrix itself is formed (128 MB)
 SHARE = 4  # a basis of vectors, and single-precision copies, may each take this part of the room of the records

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from audit.record import Record
+from audit.network.record import Record
 
 NARROW = 128  # inputs up to which x xᵀ of every sample is tabulated
 TABLE = 1 << 21  # numbers in one block of such a table

@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from audit.record import LayerRecord
+from audit.maths.decompositions import eigh
+from audit.network.record import LayerRecord
 
 EXACT_UNITS = 128  # T·out up to which every unit has its product, however many samples there are
 EXACT_PRODUCTS = 100_000  # … and above which it has, while all samples together need no more than this
@@ -74,6 +75,6 @@ def gram_root(x: Tensor) -> Tensor:
     K = x @ x.mT
     if K.shape[1] == 1:
         return K.sqrt()
-    values, vectors = torch.linalg.eigh(K)
+    values, vectors = eigh(K)
     root: Tensor = vectors * values.clamp(min=0).sqrt()[:, None, :]
     return root

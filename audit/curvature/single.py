@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from audit.record import Record
+from audit.network.record import Record
 
 CACHED = 1 << 17  # numbers (½ MB) of A that are used twice while the processor's cache holds them
 

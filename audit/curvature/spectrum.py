@@ -6,8 +6,11 @@ import torch
 from torch import Tensor
 
 from audit.curvature.hessian import LayerHessian
-from audit.curvature.lanczos import BLOCK, EigenPairs, allowed, iterated, scale_of
 from audit.curvature.single import SingleHessian
+from audit.maths.decompositions import eigh
+from audit.maths.lanczos import BLOCK, EigenPairs, allowed, iterated, scale_of
+from audit.network.layers import DenseLayer
+from audit.network.records import Records
 
 __all__ = ["EigenPairs", "LayerHessian", "all_eigenpairs", "top_eigenpairs"]
 
@@ -27,12 +30,11 @@ def all_eigenpairs(hessian: LayerHessian) -> EigenPairs:
     H = hessian.dense()
     used = (H != 0).any(1)
     H = H if bool(used.all()) else H[used][:, used]
-    values, columns = torch.linalg.eigh(H)
+    values, columns = eigh(H)
     values, vectors = values.flip(0), columns.T.flip(0)  # a copy, with the vectors as rows
     del columns
-    residuals = torch.cat(
-        [(V @ H - own[:, None] * V).norm(dim=1) for V, own in zip(vectors.split(ROWS), values.split(ROWS), strict=True)]
-    )
+    blocks = zip(torch.split(vectors, ROWS), torch.split(values, ROWS), strict=True)
+    residuals = torch.cat([(V @ H - own[:, None] * V).norm(dim=1) for V, own in blocks])
     del H
     if not bool(used.all()):
         values, vectors, residuals = _with_unused(values, vectors, residuals, used)
@@ -177,7 +179,45 @@ def _orthonormal(V: Tensor) -> Tensor:
 def _ritz(V: Tensor, H_V: Tensor, shape: tuple[int, int], iterations: int) -> EigenPairs:
     """The best eigenpairs in the span of V [k, dim]."""
     T = V @ H_V.T
-    values, Y = (part.flip(-1) for part in torch.linalg.eigh((T + T.T) / 2))
+    values, Y = (part.flip(-1) for part in eigh((T + T.T) / 2))
     V, H_V = Y.T @ V, Y.T @ H_V
     residuals = (H_V - values[:, None] * V).norm(dim=1) / scale_of(values)
     return EigenPairs(values, V.reshape(-1, *shape), residuals, iterations)
+
+
+# The eigenpairs that several measures ask for, found once per layer.
+
+
+TOLERANCE = 1e-7  # relative error asked of λ_max where nothing else is wanted
+
+
+class Spectra:
+    """Eigenpairs of each layer's Hessian over the train records.
+
+    Only the largest pair of a layer is remembered: a whole basis may take more memory than everything else.
+    """
+
+    def __init__(self, train: Records, directions: int, seed: int) -> None:
+        self._train, self._directions, self._seed = train, directions, seed
+        self._largest: dict[str, tuple[float, Tensor, float]] = {}
+
+    def leading(self, layer: DenseLayer) -> EigenPairs:
+        """All eigenpairs of a layer of up to 4,096 weights, the largest `directions` of a larger or too curved one."""
+        hessian = LayerHessian(self._train, layer)
+        if hessian.formable:
+            pairs = all_eigenpairs(hessian)
+        else:
+            pairs = top_eigenpairs(hessian, self._directions, seed=self._seed)
+        self._remember(layer, pairs)
+        return pairs
+
+    def largest(self, layer: DenseLayer) -> tuple[float, Tensor, float]:
+        """λ_max, its eigenvector [out, in], and its residual relative to λ_max."""
+        if layer.name not in self._largest:
+            hessian = LayerHessian(self._train, layer)
+            self._remember(layer, top_eigenpairs(hessian, 1, TOLERANCE, self._seed, values_only=True))
+        return self._largest[layer.name]
+
+    def _remember(self, layer: DenseLayer, pairs: EigenPairs) -> None:
+        largest = float(pairs.values[0]), pairs.vectors[0].clone(), float(pairs.residuals[0])
+        self._largest[layer.name] = largest

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, is_dataclass, replace
+from typing import Any
 
-from audit.findings.evidence import cited
-from audit.findings.ground import broken_blocks
+from audit.findings.conditions import broken_blocks
 from audit.findings.rule import LEVELS, Rule, Verdict
 from audit.findings.rules import RULES
 from audit.findings.unjudged import not_judged
-from audit.report import Finding, Report
+from audit.measures.report import Report
+from audit.report.report import Finding
 
 FIRST_PAGE = 6  # findings; the others follow behind the contents
 NOTES = 3  # how many of them may be notes where there is something good
@@ -50,3 +52,29 @@ def _finding(report: Report, rule: Rule, verdict: Verdict) -> Finding:
         advice=verdict.advice,
         source=rule.source,
     )
+
+
+# Finds what stands at a path of the report, so that a finding can only cite what is really there.
+
+
+STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+
+
+def value_at(report: Report, path: str) -> Any:
+    """What the report has at a path such as `layers[0].duality.sharp.share`."""
+    here: Any = report
+    for name, place in STEP.findall(path):
+        here = here[int(place)] if place else getattr(here, name)
+    return here
+
+
+def cited(report: Report, paths: Iterable[str]) -> dict[str, Any]:
+    """Every path with its value, as in the JSON; a number that does not exist is no evidence and is left out."""
+    found = {path: value_at(report, path) for path in paths}
+    return {path: _plain(value) for path, value in found.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value

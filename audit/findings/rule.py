@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from audit.report import Report
+from audit.measures.report import Report
 
 Level = Literal["concern", "watch", "note", "good"]
 LEVELS: tuple[Level, ...] = ("concern", "watch", "note", "good")  # heaviest first

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from audit.numbers import number, share
-from audit.report import LayerReport, Report
+from audit.measures.report import LayerReport, Report
+from audit.report.numbers import number, share
 
 HALF = 0.5
 FEWEST_CLASSES = 3

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from audit.findings.ground import above_zero, below_zero, broken_blocks, why_no_gap
-from audit.findings.words import label, listed, sentence, some
-from audit.numbers import number
-from audit.report import NotJudged, Report
+from audit.findings.conditions import above_zero, below_zero, broken_blocks, why_no_gap
+from audit.findings.phrases import label, listed, sentence, some
+from audit.measures.catalogue import CATALOGUE
+from audit.measures.report import Report
+from audit.report.numbers import number
+from audit.report.report import NotJudged
 
-MEASURED = {
-    "duality": "Where the gap comes from",
-    "flatness": "Flatness",
-    "fisher": "Fisher information",
-    "sensitivity": "Sensitivity and volume",
-}
+MEASURED = {entry.key: entry.title for entry in CATALOGUE if entry.place == "network"}
 NOT_PART = "It was not part of this audit."
 MANY = 6  # reasons of layers that are told apart
 

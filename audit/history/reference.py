@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from audit.blocks.reference import Reference, ReferenceNumber
-from audit.compare.catalogue import INSIDE, OBSERVED, Entry
-from audit.compare.ground import Named, architecture
+from audit.compare.catalogue import INSIDE, OBSERVED
+from audit.compare.comparable import Named, architecture
 from audit.compare.pairs import same_samples
-from audit.history.read import read_folder
-from audit.history.trace import comparable_inside
-from audit.policy.lookup import find
-from audit.report import Report
+from audit.history.timeline import comparable_inside, read_folder
+from audit.measures.report import Report
+from audit.report.blocks import Reference, ReferenceNumber
+from audit.report.fields import Compared
+from audit.report.paths import find
 
 NONE = "no report in the folder is of another model with this architecture on these train and test samples"
 
@@ -63,7 +63,7 @@ def _none(reasons: Sequence[str | None]) -> str:
     return NONE + (f" ({'; '.join(f'{why}: {count}' for why, count in counts.items())})" if counts else "")
 
 
-def _number(entry: Entry, report: dict[str, Any], others: Sequence[dict[str, Any]]) -> ReferenceNumber | None:
+def _number(entry: Compared, report: dict[str, Any], others: Sequence[dict[str, Any]]) -> ReferenceNumber | None:
     """The band of one number; None where this audit or all the others lack it."""
     own = find(entry.key, report)[0]
     found = [find(entry.key, other)[0] for other in others]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from audit.document import Document
-from audit.fields import Interval, says
+from audit.report.document import Document
+from audit.report.fields import Interval, says
 
 SCHEMA = "gen-audit/history/1"
 

@@ -7,7 +7,7 @@ program.
 """
 
 from audit.policy.judge import judge
-from audit.policy.read import default_policy, policy_in_force, read_policy
+from audit.policy.parse import default_policy, policy_in_force, read_policy
 from audit.policy.rules import Policy, Rule, RuleResult, Verdict
 
 __all__ = ["Policy", "Rule", "RuleResult", "Verdict", "default_policy", "judge", "policy_in_force", "read_policy"]

@@ -10,24 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from audit.compare.comparable import CHANGE_NUMBERS, architecture
 from audit.compare.differences import Asked, Difference, gap_differences, stretched
-from audit.compare.follows import INSIDE, at_one_train_loss, follows_train_loss
-from audit.compare.ground import architecture
-from audit.compare.means import difference_interval
 from audit.compare.pairs import same_samples
-from audit.policy.limits import span
-from audit.policy.lookup import Found
-from audit.policy.rules import Interval
-from audit.report import Report
+from audit.compare.train_loss import INSIDE, at_one_train_loss, follows_train_loss
+from audit.maths.shares import difference_interval
+from audit.measures.report import Report
+from audit.policy.rules import Bound, Interval, Status
+from audit.report.paths import Found
 
 HIGHER_IS_BETTER = ("_accuracy", "_r2")
 LOWER_IS_BETTER = ("_error", "_loss", "_rmse", "_gap")
 UNPAIRED = "not paired sample by sample, since a report kept no outcomes: the interval is wider than it need be"
-CHANGE_NUMBERS = (
-    *("partner_space", "conv", "directions", "subsets", "subset_size", "normalized_logits", "volume", "delta"),
-    "precision",
-)
-"""Settings under which the numbers of a layer or of the network are other numbers."""
 OF_THE_INPUT = (
     *("network.fisher.robustness", "network.sensitivity.dimensionality", "network.sensitivity.mean_rank"),
     *(f"network.sensitivity.{name}" for name in ("mls", "input_invariant_mls", "normalized_mls")),
@@ -185,3 +179,28 @@ def _rests_on(path: str) -> tuple[str, ...]:
     if block == "gap" and key.startswith(("test_", "train_")):
         return (key.partition("_")[0],)
     return ("test", "train") if block in ("gap", "layers", "network") else ()
+
+
+# Decides between an interval and a limit, and leaves open what the interval leaves open.
+
+
+def status_of(value: float, interval: Interval, bound: Bound, limit: float) -> Status:
+    """Passed where the whole interval keeps the limit, failed where none of it does, else inconclusive.
+
+    >>> status_of(0.04, (0.03, 0.06), "max", 0.05)
+    'inconclusive'
+    >>> status_of(0.04, None, "max", 0.05)
+    'passed'
+    """
+    low, high = span(value, interval)
+    if bound == "min":
+        low, high, limit = -high, -low, -limit
+    if high <= limit:
+        return "passed"
+    return "failed" if low > limit else "inconclusive"
+
+
+def span(value: float, interval: Interval) -> tuple[float, float]:
+    """The interval, widened to hold the value: a percentile interval of a skewed number may lie beside it."""
+    low, high = interval or (value, value)
+    return min(low, value), max(high, value)

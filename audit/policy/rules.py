@@ -62,7 +62,7 @@ class Verdict:
 
     def __repr__(self) -> str:
         """Two lines for a prompt; `to_dict` has every result."""
-        from audit.policy.words import verdict_line
+        from audit.policy.sentences import verdict_line
 
         return (
             f"Verdict(passed={self.passed}, policy={self.policy!r}, results={len(self.results)})\n{verdict_line(self)}"

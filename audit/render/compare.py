@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from audit.compare.words import difference, with_sign
-from audit.numbers import interval, shown
-from audit.render.html import FOR_MACHINES
+from audit.compare.sentences import difference, with_sign
+from audit.render.page import FOR_MACHINES
 from audit.render.pages import write_pages
 from audit.render.templates import draw
+from audit.report.numbers import interval, shown
 
 if TYPE_CHECKING:
     from audit.compare.result import Comparison, Number
-    from audit.render import Written
+    from audit.render.write import Written
 
 SECTIONS = {
     "observed": "What both models did",

@@ -6,9 +6,9 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from audit.render.labels import file_name, used
 from audit.render.metrics import Metric, metrics
 from audit.render.statements import loudest_first, statements
-from audit.render.words import file_name, used
 
 if TYPE_CHECKING:
     from audit.policy import Verdict

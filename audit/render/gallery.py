@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from audit.blocks.gallery import NEIGHBOURS, PAIRS, SUSPECTS
-from audit.render.numbers import number, share, signed
+from audit.report.blocks import NEIGHBOURS, PAIRS, SUSPECTS
+from audit.report.numbers import number, share, signed
 
 FEATURES = 3  # of a pair of rows
 SCALE = 2  # how much larger than stored a picture is shown

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from audit.policy.words import verdict_line
-from audit.render.markdown import render_markdown
+from audit.policy.sentences import verdict_line
+from audit.render.page import render_markdown
 from audit.render.statements import Statement, loudest_first, statements
 from audit.render.templates import cell
 
 if TYPE_CHECKING:
+    from audit.measures.report import Report
     from audit.policy import Verdict
-    from audit.report import Report
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}

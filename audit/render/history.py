@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from audit.history.words import inside, shown_change
-from audit.render.html import FOR_MACHINES
+from audit.history.sentences import inside, shown_change
+from audit.render.page import FOR_MACHINES
 from audit.render.pages import write_pages
 from audit.render.templates import draw
 
 if TYPE_CHECKING:
     from audit.history.result import History, Line, Trend
-    from audit.render import Written
+    from audit.render.write import Written
 
 
 def write_history(history: History, folder: Path, formats: Sequence[str]) -> Written:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from audit.render.numbers import interval, number, percent, points, share
+from audit.report.numbers import interval, number, percent, points, share
 
 SPACES = {
     "input": "the input as fed to the model",

@@ -9,8 +9,8 @@ import re
 from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from audit.render.labels import title
 from audit.render.statements import Statement, statements
-from audit.render.words import title
 
 if TYPE_CHECKING:
     from audit.policy import Verdict

@@ -6,9 +6,9 @@ import json
 import re
 from typing import Any
 
+from audit.render.labels import file_name
 from audit.render.metrics import Metric, metrics
-from audit.render.numbers import interval
-from audit.render.words import file_name
+from audit.report.numbers import interval
 
 KINDS = {"r2": "r_squared"}  # the hub's word, where it differs
 UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")

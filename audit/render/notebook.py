@@ -6,8 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from audit.render.numbers import interval, number, percent, points
-from audit.render.words import gap_sentences, title
+from audit.render.labels import gap_sentences, title
+from audit.report.numbers import interval, number, percent, points
 
 ROW = Markup("<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>")
 HEAD = Markup("<tr><th></th><th>train</th><th>test</th><th>gap</th><th>95 % interval of the gap</th></tr>")

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from audit.errors import UsageError
-from audit.render import PdfUnavailable, Written, write_pdf
+from audit.render.pdf import PdfUnavailable, write_pdf
+from audit.render.write import Written
 
 FORMATS = ("html", "pdf", "json", "md")
 

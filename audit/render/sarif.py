@@ -11,8 +11,8 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from audit.render.labels import file_name
 from audit.render.statements import Statement, loudest_first, statements
-from audit.render.words import file_name
 
 if TYPE_CHECKING:
     from audit.policy import Verdict

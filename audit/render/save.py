@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.errors import UsageError
-from audit.output import FILES, staged
-from audit.render import write_report
+from audit.render.output import FILES, staged
+from audit.render.write import write_report
 
 if TYPE_CHECKING:
+    from audit.measures.report import Report
     from audit.policy import Verdict
-    from audit.report import Report
 
 
 def save(report: Report, folder: Path, formats: str | Sequence[str], verdict: Verdict | None) -> list[Path]:

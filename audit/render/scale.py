@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from audit.render.numbers import number, shown
+from audit.report.numbers import number, shown
 
 STEPS = (1, 2, 5, 10)
 LETTER = 6.8  # about the width of a letter or digit at the pictures' font size, in a wide font

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from audit.cards import ALL_CARDS
 from audit.findings.judge import FIRST_PAGE
-from audit.findings.words import layer as called
-from audit.render.numbers import interval, number
+from audit.findings.phrases import layer as called
+from audit.render.cards import ALL_CARDS
+from audit.report.numbers import interval, number
 
 EVIDENCE = 3  # numbers shown with a finding; the JSON has all
 NAMES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Callable
 from functools import cache
@@ -9,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateSyntaxError
+from jinja2.bccache import Bucket, BytecodeCache, FileSystemBytecodeCache
 from markupsafe import Markup, escape
 
-from audit.cards import ALL_CARDS
+from audit import __version__
 from audit.errors import UsageError
-from audit.render import gallery, hygiene, numbers, scale, sections, shortened, summary, words
-from audit.render.compiled import compiled_templates
+from audit.render import gallery, hygiene, labels, scale, sections, summary
+from audit.render.cards import ALL_CARDS
+from audit.report import numbers
 
 PACKAGED = Path(__file__).parents[1] / "templates"  # in an installed wheel
 CHECKOUT = Path(__file__).parents[2] / "templates"  # in a checkout, also when installed as editable
@@ -47,10 +50,10 @@ def environment(html: bool, own: Path | None = None) -> Environment:
         keep_trailing_newline=True,
     )
     env.filters.update({function.__name__: function for function in FILTERS})
-    env.globals.update(words=words, hygiene=hygiene, sections=sections, gallery=gallery, summary=summary)
-    env.globals.update({function.__name__: function for function in (words.title, words.gap_sentences)})
+    env.globals.update(labels=labels, hygiene=hygiene, sections=sections, gallery=gallery, summary=summary)
+    env.globals.update({function.__name__: function for function in (labels.title, labels.gap_sentences)})
     env.globals.update({function.__name__: function for function in (scale.axis, scale.thinned, scale.running)})
-    env.globals.update(gutter=scale.gutter, cards=ALL_CARDS, shortened=shortened)
+    env.globals.update(gutter=scale.gutter, cards=ALL_CARDS)
     return env
 
 
@@ -80,8 +83,8 @@ def _place(error: Exception, own: Path) -> str:
 
 def data(value: float | None, kind: str = "number") -> Markup:
     """A number for the eye with its full value in the markup, for whoever checks it."""
-    words = numbers.shown(value, kind)
-    return Markup("<data value='{}'>{}</data>").format(value, words) if value is not None else escape(words)
+    shown = numbers.shown(value, kind)
+    return Markup("<data value='{}'>{}</data>").format(value, shown) if value is not None else escape(shown)
 
 
 def breakable(text: str) -> Markup:
@@ -132,6 +135,26 @@ def cell(value: Any) -> str:
 
 FILTERS: tuple[Callable[..., Any], ...] = (
     *(numbers.number, numbers.percent, numbers.share, numbers.points, numbers.shown, numbers.interval, numbers.seconds),
-    *(words.used, words.layer_remarks),
+    *(labels.used, labels.layer_remarks),
     *(data, breakable, marked, short, scale.tint),
 )
+
+
+# Remembers compiled templates in the user's own temporary folder: compiling them takes longer than filling them in.
+
+
+class CompiledTemplates(FileSystemBytecodeCache):
+    """Jinja's folder of compiled templates, known by their source; a full disk only costs the time saved."""
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep a compiled template for the next run, if there is room."""
+        with contextlib.suppress(OSError):
+            super().dump_bytecode(bucket)
+
+
+def compiled_templates() -> BytecodeCache | None:
+    """The folder, or None where no temporary folder is safe: someone else could write there what we would run."""
+    try:
+        return CompiledTemplates(pattern=f"gen-audit-{__version__}-%s.cache")
+    except (OSError, RuntimeError):
+        return None

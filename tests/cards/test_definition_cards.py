@@ -11,11 +11,11 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from typer.testing import CliRunner
 
-from audit.cards import ALL_CARDS
-from audit.cards.lookup import ALSO, dataclasses_in, field_cards, find_cards
 from audit.cli import app
 from audit.errors import UsageError
-from audit.report import LayerReport, NetworkReport, Report
+from audit.measures.catalogue import NetworkBlocks as NetworkReport
+from audit.measures.report import LayerReport, Report
+from audit.render.cards import ALL_CARDS, ALSO, dataclasses_in, field_cards, find_cards
 
 BLOCKS = [
     (name, block)

@@ -18,17 +18,17 @@ from audit.cli import COMMANDS
 
 # A command that reaches its own work, and a module that it needs there.
 ASKED = {
-    "report": (("report", *SAMPLE, "-q"), "audit.pipeline"),
+    "report": (("report", *SAMPLE, "-q"), "audit.run.pipeline"),
     "check": (("check", EXAMPLE), "audit.policy"),
     "compare": (("compare", EXAMPLE, EXAMPLE), "audit.compare.compare"),
-    "history": (("history", EXAMPLE.parent), "audit.history.read"),
-    "verify": (("verify", EXAMPLE, *SAMPLE), "audit.reproduction"),
-    "init": (("init",), "audit.policy.read"),
+    "history": (("history", EXAMPLE.parent), "audit.history.timeline"),
+    "verify": (("verify", EXAMPLE, *SAMPLE), "audit.report.reproduction"),
+    "init": (("init",), "audit.policy.parse"),
     "config": (("config",), "audit.policy"),
-    "layers": (("layers", SAMPLE[0]), "audit.listing"),
-    "render": (("render", EXAMPLE), "audit.render"),
-    "explain": (("explain", "kappa"), "audit.cards.lookup"),
-    "schema": (("schema",), "audit.report"),
+    "layers": (("layers", SAMPLE[0]), "audit.run.list_layers"),
+    "render": (("render", EXAMPLE), "audit.render.write"),
+    "explain": (("explain", "kappa"), "audit.render.cards"),
+    "schema": (("schema",), "audit.report.document"),
 }
 UNUSABLE = {
     "report": ("report", "model.onnx", "data", "-f", "docx"),

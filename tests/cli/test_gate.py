@@ -17,7 +17,7 @@ from render.reports import EXAMPLE, classification
 from test_cli import BLOCKED, FLAGS, ROOT, command, done, run
 from twins import data_of, example_of, trained, write_onnx
 
-from audit.policy.read import DEFAULT
+from audit.policy.parse import DEFAULT
 
 
 @pytest.fixture(scope="module")

@@ -20,14 +20,13 @@ import pytest
 import torch
 from networks import CLEAN, MNIST, NOISY, QUARTER, Recipe, outcomes
 
+from audit.compare.comparable import Named
 from audit.compare.compare import compare_reports
-from audit.compare.ground import Named
-from audit.compare.means import mean_interval
+from audit.compare.groups import compare_recipes
 from audit.compare.result import VOID
-from audit.compare.seeds import compare_recipes
-from audit.compare.shares import share_interval
-from audit.pipeline import run_audit
-from audit.progress import Progress
+from audit.maths.intervals import mean_interval, share_interval
+from audit.run.pipeline import run_audit
+from audit.run.progress import Progress
 from audit.settings import Settings
 
 SEEDS, NULL_PAIRS = 30, 400
@@ -103,7 +102,7 @@ def void_rate(folder: Path, seeds: int = 7) -> float:
     quick = Settings(samples=0, subsets=2, subset_size=4, bootstrap=50, widths=0, directions=1, memory="1GB")
 
     def audited(data: Path) -> Named:
-        return Named(str(data), run_audit(MNIST.parent / "healthy.onnx", data, quick, "", Progress()))
+        return Named(str(data), run_audit(MNIST.parent / "healthy.onnx", data, quick, "", Progress()).report)
 
     old = audited(MNIST)
     cases = itertools.product((0.2, 0.5, 1.0), range(seeds))

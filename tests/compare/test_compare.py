@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 from made_reports import answers, leaked, made, split
 from scipy import stats
 
+from audit.compare.comparable import Named
 from audit.compare.compare import compare_reports
 from audit.compare.differences import gap_differences
-from audit.compare.ground import Named
-from audit.compare.groups import compare_groups
-from audit.compare.means import mean_interval
-from audit.compare.seeds import compare_recipes
-from audit.compare.shares import share_interval
+from audit.compare.groups import compare_groups, compare_recipes
 from audit.errors import UsageError
+from audit.maths.intervals import mean_interval, share_interval
 
 N = 400
 

@@ -12,16 +12,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from audit.compare import means
-from audit.compare.means import (
+from audit.maths import intervals as means
+from audit.maths.intervals import (
     difference_interval,
+    exact_bounds,
     hall_bounds,
     halves_bounds,
+    mcnemar,
     mean_interval,
+    score_bounds,
+    share_interval,
     student_bounds,
     student_quantile,
 )
-from audit.compare.shares import exact_bounds, mcnemar, score_bounds, share_interval
 
 QUANTILE = 1e-5  # accuracy of the summed density
 COUNTS = st.tuples(st.integers(0, 25), st.integers(0, 25), st.integers(0, 200)).filter(lambda c: sum(c) > 1)

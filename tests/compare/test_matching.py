@@ -9,8 +9,8 @@ import torch
 from twins import QUICK, data_of, example_of, trained, write_onnx
 
 from audit.compare.result import Comparison
-from audit.matching import compare_models
-from audit.progress import Progress
+from audit.run.compare_models import compare_models
+from audit.run.progress import Progress
 from audit.settings import Settings
 
 SINGLE = 1e-4

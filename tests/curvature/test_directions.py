@@ -9,16 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from audit.curvature import spectrum
-from audit.curvature.lanczos import allowed
-from audit.curvature.spectrum import (
-    ONE_SPACE,
-    EigenPairs,
-    LayerHessian,
-    _in_double,
-    all_eigenpairs,
-    top_eigenpairs,
-)
-from audit.duality.basis import eigenspaces, hessian_basis
+from audit.curvature.spectrum import ONE_SPACE, EigenPairs, LayerHessian, _in_double, all_eigenpairs, top_eigenpairs
+from audit.maths.lanczos import allowed
+from audit.measures.duality.basis import eigenspaces, hessian_basis
 
 SINGLE = 1e-4
 

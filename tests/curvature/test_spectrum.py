@@ -9,8 +9,9 @@ from references.flatness import hessian as brute
 from torch import Tensor, nn
 from zoo import ZOO, build
 
-from audit.curvature import lanczos, spectrum
+from audit.curvature import spectrum
 from audit.curvature.spectrum import LayerHessian, all_eigenpairs, top_eigenpairs
+from audit.maths import lanczos
 
 EXACT = 1e-10
 

@@ -7,8 +7,8 @@ import torch
 from torch import fx, nn
 from zoo import ZOO, build
 
-from audit.curvature.residual import find_residuals
-from audit.curvature.straight import is_piecewise_linear
+from audit.network.piecewise_linear import is_piecewise_linear
+from audit.network.second_derivatives import find_residuals
 
 
 class Multiplied(nn.Module):

@@ -12,7 +12,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from audit.report import Report
+from audit.measures.report import Report
 
 EXAMPLES = Path(__file__).parents[1] / "render"
 NUMBERS = (0.0, 1.0, -1.0, 0.5, -0.3, 0.02, 1e-9, 1e-300, -1e-12, 3.7, 250.0, 1e12, 1e300)

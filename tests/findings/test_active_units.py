@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from audit.measures.sensitivity import Sensitivity
+from audit.measures.sensitivity.measure import Sensitivity
 
 
 def test_a_unit_counts_where_a_change_of_it_moves_a_score(make_audit) -> None:  # type: ignore[no-untyped-def]

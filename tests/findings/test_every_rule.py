@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from mutations import SEEDS, example, mutated, plain
 
-from audit.cards.lookup import find_cards
 from audit.findings import LEVELS, first_page, judge
 from audit.findings.rules import RULES
-from audit.report import Finding, Report
+from audit.measures.report import Report
+from audit.render.cards import find_cards
+from audit.report.report import Finding
 
 CLAIMS = re.compile(
     r"\b(causes?d?|due to|leads? to|led to|proves?d?|results? (in|from)|improve[sd]?|reduce[sd]?|shr[ai]nks?|"

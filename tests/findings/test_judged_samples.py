@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audit.pipeline import run_audit
-from audit.progress import Progress
-from audit.report import Report
+from audit.measures.report import Report
+from audit.run.pipeline import run_audit
+from audit.run.progress import Progress
 from audit.settings import Settings
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -20,7 +20,7 @@ SIZES = [2000, pytest.param(4000, marks=pytest.mark.slow)]
 @cache
 def judged(model: str, data: str, samples: int) -> Report:
     settings = Settings(samples=samples, bootstrap=100, widths=0, subsets=2, memory="1GB")
-    return run_audit(SAMPLES / f"{model}.onnx", SAMPLES / data, settings, "test", Progress())
+    return run_audit(SAMPLES / f"{model}.onnx", SAMPLES / data, settings, "test", Progress()).report
 
 
 @pytest.mark.parametrize("samples", SIZES)

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from mutations import example
 
 from audit.findings import judge
-from audit.findings.ground import guesses
-from audit.gap import measure_gap
-from audit.outcome import Outcome
-from audit.report import Finding, NotJudged, Report
-from audit.sanity import chance_warning
+from audit.findings.conditions import guesses
+from audit.measures.gap.measure import measure_gap
+from audit.measures.report import Report
+from audit.network.outcome import Outcome
+from audit.report.report import Finding, NotJudged
+from audit.run.reader_warnings import chance_warning
 
 
 def findings(report: Report) -> dict[str, Finding]:

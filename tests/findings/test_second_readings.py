@@ -10,12 +10,12 @@ from mutations import example
 from test_particular_reports import findings, open_questions, with_hygiene
 
 from audit.findings import judge
-from audit.findings.ground import guesses
+from audit.findings.conditions import guesses
 from audit.findings.rules import gap_layers
-from audit.gap import measure_gap
-from audit.outcome import Outcome
-from audit.report import Report
-from audit.sanity import chance_warning
+from audit.measures.gap.measure import measure_gap
+from audit.measures.report import Report
+from audit.network.outcome import Outcome
+from audit.run.reader_warnings import chance_warning
 
 
 def test_several_untrained_classes_are_spoken_of_as_several() -> None:

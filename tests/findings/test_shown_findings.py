@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from mutations import example
 
+from audit.cli.terminal import summary
 from audit.findings import judge
-from audit.render import render_markdown
-from audit.terminal import summary
+from audit.render.page import render_markdown
 
 
 def test_the_terminal_prints_level_and_title_of_the_first_page() -> None:

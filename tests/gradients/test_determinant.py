@@ -18,11 +18,10 @@ from references import fisher as reference
 from torch import Tensor, nn
 from zoo import ZOO
 
-from audit.gradients.columns import dense_columns, formed_columns
-from audit.gradients.determinant import log_angles, triangle
-from audit.gradients.gram import dense_grams, summed_gradients
-from audit.measure import Audit, Measurement, Records
-from audit.measures.fisher import Fisher, draw_subsets
+from audit.measures.contract import Audit, Measurement, Records
+from audit.measures.fisher.determinant import log_angles, triangle
+from audit.measures.fisher.gram import dense_columns, dense_grams, formed_columns, summed_gradients
+from audit.measures.fisher.measure import Fisher, draw_subsets
 
 DIGITS = 1e-8  # of γ̂ against the reference
 ORDER = 1e-10  # of γ̂ where only the order of additions differs
@@ -174,7 +173,7 @@ def test_a_head_has_no_more_directions_than_its_scores_differ_in(make_audit: Aud
 def test_columns_have_the_gram_matrix_of_the_gradients(
     monkeypatch: pytest.MonkeyPatch, tokens: int, weight: bool, bias: bool, wide: int, count: int
 ) -> None:
-    monkeypatch.setattr("audit.gradients.columns.GATHERED", 4)  # several blocks
+    monkeypatch.setattr("audit.measures.fisher.gram.GATHERED", 4)  # several blocks
     torch.manual_seed(5)
     x, delta = (torch.randn(count, tokens, size, dtype=torch.float64) for size in (wide, wide + 1))
     K = dense_grams(x, delta, weight, bias, torch.arange(count)[None])[0]

@@ -7,7 +7,7 @@ import torch
 from parameter_cases import CASES, floats, truth
 from torch import nn
 
-from audit.gradients.parameters import SampleGradients
+from audit.network.parameter_gradients import SampleGradients
 
 EXACT = 1e-11
 
@@ -51,8 +51,8 @@ def test_no_names_no_gradients():
 
 @pytest.mark.parametrize("name", ["pictures", "free-tied-recurrent"])
 def test_a_huge_network_is_taken_score_by_score(monkeypatch, name):
-    for where in ("closed", "parameters"):
-        monkeypatch.setattr(f"audit.gradients.{where}.NUMBERS", 8)
+    for where in ("closed_forms", "parameter_gradients"):
+        monkeypatch.setattr(f"audit.network.{where}.NUMBERS", 8)
     torch.manual_seed(0)
     build, x = CASES[name]
     network = build().double().eval().requires_grad_(False)

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from made_reports import answers, leaked, made, split
 
-from audit.compare.ground import Named
+from audit.compare.comparable import Named
 from audit.errors import UsageError
-from audit.history.read import read_folder
 from audit.history.reference import reference_band
-from audit.history.trace import trace_history
+from audit.history.timeline import read_folder, trace_history
 from audit.render.history import write_history
 
 N = 500

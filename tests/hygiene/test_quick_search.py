@@ -11,10 +11,10 @@ import torch
 from hypothesis import example, given, settings
 from torch import Tensor
 
-from audit.hygiene import propose, screen, space
-from audit.hygiene.neighbours import Electorate, Neighbourhood, _Search, gather_votes, look_around
-from audit.hygiene.rows import row_ids
-from audit.hygiene.space import Space
+from audit.measures.hygiene import propose, screen, space
+from audit.measures.hygiene.neighbours import Electorate, Neighbourhood, _Search, gather_votes, look_around
+from audit.measures.hygiene.rows import row_ids
+from audit.measures.hygiene.space import Space
 
 Rng = np.random.Generator
 Array = np.ndarray

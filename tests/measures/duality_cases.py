@@ -10,8 +10,8 @@ import torch
 from references.duality import Reference, decompose
 from torch import Tensor, nn
 
-from audit.measure import Audit, Measurement
-from audit.measures.duality import Duality
+from audit.measures.contract import Audit, Measurement
+from audit.measures.duality.measure import Duality
 
 AuditMaker = Callable[..., Audit]
 

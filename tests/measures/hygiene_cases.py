@@ -10,9 +10,9 @@ import torch
 from hypothesis import strategies as st
 from torch import nn
 
-from audit.blocks.hygiene import Hygiene
-from audit.measure import Audit
-from audit.measures.hygiene import HygieneMeasure
+from audit.measures.contract import Audit
+from audit.measures.hygiene.block import Hygiene
+from audit.measures.hygiene.measure import HygieneMeasure
 
 
 def measured(audit: Audit) -> Hygiene:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from audit.measure import Measurement
-from audit.measures.sensitivity import Sensitivity
+from audit.measures.contract import Measurement
+from audit.measures.sensitivity.measure import Sensitivity
 
 EXACT = 1e-8
 

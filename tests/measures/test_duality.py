@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from references.duality import Reference
 from torch import nn
 
-from audit.blocks.duality import DualityBlock
+from audit.measures.duality.block import DualityBlock
 
 
 def assert_agrees(block: DualityBlock, truth: Reference) -> None:
@@ -73,7 +73,7 @@ def test_a_large_layer_keeps_its_leading_directions_and_the_rest_as_one_lump(
     network, data = grown(mlp(6, 8, 3), scale=2.0), samples((6,), "classification", 3, n=80, k=40)
     whole = run(make_audit(network, *data, widths=2)).layers["0"]
     monkeypatch.setattr("audit.curvature.hessian.DENSE_LIMIT", 10)
-    monkeypatch.setattr("audit.measures.duality.DENSE_LIMIT", 10)
+    monkeypatch.setattr("audit.measures.duality.measure.DENSE_LIMIT", 10)
     kept = run(make_audit(network, *data, directions=6, widths=2)).layers["0"]
     assert (whole.basis_complete, kept.basis_complete) == (True, False)
     assert (kept.directions, kept.remainder.directions) == (6, 42)

@@ -12,11 +12,11 @@ from duality_cases import AuditMaker, Tokenwise, grown, mlp, reference, run, sam
 from torch import Tensor, nn
 from zoo import build
 
-from audit.blocks.duality import Carriers
 from audit.curvature import rest
-from audit.measures.duality import ALL_ZERO
-from audit.progress import Progress
-from audit.suite import run_suite
+from audit.measures.duality.block import Carriers
+from audit.measures.duality.measure import ALL_ZERO
+from audit.measures.suite import run_suite
+from audit.run.progress import Progress
 
 USED_TWICE = "the layer's weights are used more than once, so no single change of them stands for a sample"
 

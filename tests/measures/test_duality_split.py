@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit.duality.bootstrap import Evidence, Part, bootstrap
-from audit.duality.split import sharp_border
+from audit.measures.duality.decompose import sharp_border
+from audit.measures.duality.intervals import Evidence, Part, bootstrap
 
 
 @pytest.mark.parametrize(

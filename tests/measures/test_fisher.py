@@ -14,11 +14,11 @@ from references import fisher as reference
 from torch import Tensor, nn
 from zoo import ZOO, Tied, build
 
-from audit.blocks.fisher import NetworkFisher
-from audit.gradients.gram import largest_eigenvalues, log_determinants
-from audit.loss import BinaryCrossEntropy, CrossEntropy
-from audit.measure import Audit, Measurement, Records
-from audit.measures.fisher import Fisher, draw_subsets, squared_slope
+from audit.measures.contract import Audit, Measurement, Records
+from audit.measures.fisher.block import NetworkFisher
+from audit.measures.fisher.gram import largest_eigenvalues, log_determinants
+from audit.measures.fisher.measure import Fisher, draw_subsets, squared_slope
+from audit.network.loss import BinaryCrossEntropy, CrossEntropy
 
 NAIVE = 1e-8
 CLASSIFIERS = [name for name, case in ZOO.items() if case.task != "regression"]

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from zoo import ZOO, Tied, build
 
 from audit.curvature import rest
-from audit.flatness import terms
-from audit.measure import Audit, Measurement
-from audit.measures.flatness import Flatness
+from audit.measures.contract import Audit, Measurement
+from audit.measures.flatness import terms
+from audit.measures.flatness.measure import Flatness
 
 EXACT = 1e-8
 INVARIANT = 1e-9

@@ -11,8 +11,8 @@ from hygiene_cases import blobs, measured, network
 from torch import nn
 from zoo import ZOO, build
 
-from audit.measure import Records
-from audit.measures.hygiene import HygieneMeasure
+from audit.measures.contract import Records
+from audit.measures.hygiene.measure import HygieneMeasure
 
 
 def test_regression_has_duplicates_but_no_labels(make_audit) -> None:

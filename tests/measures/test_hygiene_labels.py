@@ -10,8 +10,8 @@ import torch
 from hygiene_cases import blobs, measured, network
 from references import hygiene as reference
 
-from audit.hygiene.balance import class_balance, p_value
-from audit.hygiene.mislabels import wrong_rate
+from audit.measures.hygiene.balance import class_balance, p_value
+from audit.measures.hygiene.mislabels import wrong_rate
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 

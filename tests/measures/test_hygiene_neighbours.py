@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import hygiene as reference
 
-from audit import partners
-from audit.hygiene import neighbours
-from audit.hygiene.mislabels import leave_one_out
-from audit.hygiene.near import closeness, local_dimension
-from audit.hygiene.neighbours import Space, gather_votes, look_around
-from audit.hygiene.rows import row_ids
+from audit.maths import nearest as partners
+from audit.measures.hygiene import neighbours
+from audit.measures.hygiene.mislabels import leave_one_out
+from audit.measures.hygiene.near import closeness, local_dimension
+from audit.measures.hygiene.neighbours import Space, gather_votes, look_around
+from audit.measures.hygiene.rows import row_ids
 
 EXACT = 1e-10
 

@@ -17,8 +17,8 @@ from sensitivity_cases import EXACT, NETWORKS, Attention, _mlp, measure, samples
 from torch import nn
 
 from audit.errors import ModelError
-from audit.measures.sensitivity import Sensitivity
-from audit.prepare import set_table
+from audit.measures.sensitivity.measure import Sensitivity
+from audit.run.setup import set_up_audit
 from audit.settings import Settings
 
 QUICK = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -176,7 +176,7 @@ def test_a_fixed_batch_changes_no_number():
     for network, batch in ((free, None), (fixed, 4)):
         model = as_model(network, (6,))
         model = replace(model, input=replace(model.input, batch=batch))
-        audit = set_table(model, as_data(x, y, x[:4], y[:4]), "classification", Settings(bootstrap=20))[0]
+        audit = set_up_audit(model, as_data(x, y, x[:4], y[:4]), "classification", Settings(bootstrap=20))
         fold = Sensitivity().start(audit)
         for record in audit.train:
             fold.see(record)

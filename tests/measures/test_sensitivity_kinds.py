@@ -11,7 +11,7 @@ from references import sensitivity as reference
 from sensitivity_cases import EXACT, NETWORKS, Residual, _mlp, measure, samples
 from torch import nn
 
-from audit.measures.sensitivity import Sensitivity
+from audit.measures.sensitivity.measure import Sensitivity
 
 
 class Text(nn.Module):

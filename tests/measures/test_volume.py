@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from audit.measures.sensitivity import Sensitivity
-from audit.sensitivity.singular import (
+from audit.maths.singular import (
     centred_log_volume,
     centring,
     largest_singular_value,
@@ -22,6 +21,7 @@ from audit.sensitivity.singular import (
     smallest_singular_value,
     spectral_norm,
 )
+from audit.measures.sensitivity.measure import Sensitivity
 
 EPSILON = torch.finfo(torch.float64).eps
 SMALL = settings(max_examples=40, deadline=None)

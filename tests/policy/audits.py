@@ -7,9 +7,9 @@ from typing import Any
 
 from render.reports import classification, regression
 
+from audit.measures.report import Report
 from audit.policy import RuleResult, Verdict, judge
-from audit.policy.read import parse_policy
-from audit.report import Report
+from audit.policy.parse import parse_policy
 
 
 def example(**changes: Any) -> Report:

@@ -12,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from render.reports import classification
 
+from audit.compare.comparable import Named
 from audit.compare.compare import compare_reports
-from audit.compare.ground import Named
-from audit.compare.means import mean_interval
+from audit.maths.intervals import mean_interval
+from audit.measures.report import KNOWN_PATHS, Report
 from audit.policy import Policy, Rule, default_policy, judge
 from audit.policy.baseline import OF_THE_INPUT, Baseline
-from audit.policy.lookup import Found, find
-from audit.policy.paths import known_paths
-from audit.report import Report
+from audit.report.paths import Found, find
 
 rng = np.random.default_rng(0)
 OLD_WRONG = (rng.random(500) < 0.1).astype(int)
@@ -50,7 +49,7 @@ def test_the_same_model_is_not_worse_than_itself() -> None:
 @pytest.mark.parametrize("report", [example(**OLD), regression_example()], ids=["classification", "regression"])
 def test_no_number_of_a_report_is_worse_than_itself(report: Report) -> None:
     document = report.to_dict()
-    of_numbers = [path for path in known_paths() if not path.startswith("outcomes.")]
+    of_numbers = [path for path in KNOWN_PATHS.all if not path.startswith("outcomes.")]
     numbers = [
         path for path in of_numbers if not any(isinstance(one.value, (bool, str)) for one in find(path, document))
     ]
@@ -261,7 +260,7 @@ def test_what_runs_over_the_weights_compares_between_like_networks_only() -> Non
 
 
 def test_numbers_of_the_input_are_numbers_of_the_report() -> None:
-    assert set(OF_THE_INPUT) <= set(known_paths())
+    assert set(OF_THE_INPUT) <= set(KNOWN_PATHS.all)
 
 
 def test_a_layer_that_the_baseline_does_not_have() -> None:

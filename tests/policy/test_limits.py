@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit.policy.limits import span, status_of
+from audit.policy.baseline import span, status_of
 
 number = st.floats(-1e6, 1e6, allow_nan=False)
 interval = st.tuples(number, number).map(sorted).map(tuple)

@@ -9,9 +9,8 @@ import pytest
 from render.reports import both, classification, with_changes
 
 from audit.errors import UsageError
-from audit.policy.lookup import find
-from audit.policy.paths import check_path, known_paths
-from audit.report import Report
+from audit.measures.report import KNOWN_PATHS, Report
+from audit.report.paths import find
 
 
 def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -32,7 +31,7 @@ def test_every_scalar_of_a_report_is_found_at_its_path(task: str) -> None:
     document = both()[task]
     for path, value in leaves(document):
         if value is not None:  # a whole block may be null: that is no number
-            check_path(path, "test")
+            KNOWN_PATHS.check(path, "test")
         found = find(path, document)
         assert [(one.path, one.value) for one in found] == [(path, value)]
         assert (found[0].missing is None) == (value is not None)
@@ -120,10 +119,10 @@ def test_a_rule_about_every_layer_does_not_vanish_where_there_is_none() -> None:
 )
 def test_a_path_that_no_report_has_is_refused_with_the_nearest_one(path: str, nearest: str) -> None:
     with pytest.raises(UsageError) as caught:
-        check_path(path, "here")
+        KNOWN_PATHS.check(path, "here")
     assert str(caught.value) == f"here: no report has a number {path!r}; the nearest one is {nearest!r}."
 
 
 def test_known_paths_are_those_of_the_schema() -> None:
-    assert len(known_paths()) == len(set(known_paths())) > 300
-    assert {path.split(".")[0] for path in known_paths()} == set(Report.__dataclass_fields__)
+    assert len(KNOWN_PATHS.all) == len(set(KNOWN_PATHS.all)) > 300
+    assert {path.split(".")[0] for path in KNOWN_PATHS.all} == set(Report.__dataclass_fields__)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from render.reports import both
 
-from audit.blocks.checks import CHECK_IDS
 from audit.errors import UsageError
 from audit.policy import Policy, Rule, default_policy, policy_in_force, read_policy
-from audit.policy.given import as_policy
+from audit.policy.parse import as_policy
+from audit.report.blocks import CHECK_IDS
 
 
 def read(folder: Path, text: str, name: str = "gen-audit.toml") -> tuple[Rule, ...]:

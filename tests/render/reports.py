@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from audit.report import Report
+from audit.measures.report import Report
 
 EXAMPLE = Path(__file__).parent / "example_report.json"
 REGRESSION = Path(__file__).parent / "regression_report.json"

@@ -9,7 +9,7 @@ from pathlib import Path
 import reports
 from pages import Page
 
-from audit.render import render_html
+from audit.render.page import render_html
 
 NUMBER = {
     "key": "gap.test_error", "name": "Wrong answers on test", "section": "observed", "kind": "percent", "old": 0.08,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from reports import classification, with_changes
 
-from audit.output import FILES
-from audit.render import write_report
-from audit.report import Report
+from audit.measures.report import Report
+from audit.render.output import FILES
+from audit.render.write import write_report
 
 KINDS = ("junit", "sarif", "cyclonedx", "hf")
 LATER = {"created": "2031-02-03T04:05:06Z", "timings": {"load": 77.0}, "tool": {"platform": "elsewhere"}}

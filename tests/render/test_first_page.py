@@ -10,7 +10,7 @@ import pytest
 import reports
 from pages import Page
 
-from audit.render import render_html
+from audit.render.page import render_html
 from audit.render.summary import LEVELS
 
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from reports import classification, with_changes
 from verdicts import finding, odd_reports, odd_verdicts, result, verdict
 
+from audit.measures.report import Report
 from audit.policy import Verdict
 from audit.render.github import tell_github, workflow_commands
-from audit.render.markdown import render_markdown
-from audit.report import Report
+from audit.render.page import render_markdown
 
 REPORT = Report.from_json(json.dumps(classification()))
 

@@ -8,8 +8,8 @@ import pytest
 import reports
 from pages import Page
 
-from audit.render import render_html
-from audit.report import Report
+from audit.measures.report import Report
+from audit.render.page import render_html
 
 
 @pytest.mark.parametrize("report", reports.both().values(), ids=reports.both())

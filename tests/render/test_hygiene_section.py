@@ -7,8 +7,8 @@ from typing import Any
 import reports
 from pages import Page
 
-from audit.render import render_html, render_markdown
 from audit.render.hygiene import balance_sentences
+from audit.render.page import render_html, render_markdown
 
 
 def section(report: dict[str, Any]) -> str:

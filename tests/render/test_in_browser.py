@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import reports
 
-from audit.render import render_html
+from audit.render.page import render_html
 
 TOOLS = Path(os.environ.get("GEN_AUDIT_PAGE_TOOLS", "build/page-tools"))
 PICTURES = Path(os.environ.get("GEN_AUDIT_PAGE_PICTURES", "out/pages"))

@@ -10,9 +10,10 @@ import pytest
 import reports
 
 from audit.errors import UsageError
-from audit.render import render_html, render_markdown, write_report
+from audit.measures.report import Report
+from audit.render.page import render_html, render_markdown
 from audit.render.templates import template_names
-from audit.report import Report
+from audit.render.write import write_report
 
 
 @pytest.fixture

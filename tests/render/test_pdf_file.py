@@ -14,9 +14,10 @@ from dataclasses import replace
 import pytest
 import reports
 
-from audit.render import pdf, render_html, write_pdf
-from audit.render.pdf import remedy
-from audit.report import Report
+from audit.measures.report import Report
+from audit.render import pdf
+from audit.render.page import render_html
+from audit.render.pdf import remedy, write_pdf
 
 WITHOUT_PANGO = """
 import sys, pathlib
@@ -24,8 +25,8 @@ import cffi
 def refuse(self, name, flags=0):
     raise OSError(f"cannot load library {name!r}")
 cffi.FFI.dlopen = refuse
-from audit.render import write_report
-from audit.report import Report
+from audit.render.write import write_report
+from audit.measures.report import Report
 report = Report.from_json(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
 written = write_report(report, pathlib.Path(sys.argv[2]), ("html", "pdf", "json", "md"))
 print(*written.files, *written.missing, sep="\\n")
@@ -167,7 +168,8 @@ def test_remedy_names_the_package_of_each_platform(platform, words):
 
 
 def test_renderers_wake_nothing_heavy():
-    code = "import audit.render, sys; print([m for m in ('torch', 'onnx', 'weasyprint', 'numpy') if m in sys.modules])"
+    heavy = ("torch", "onnx", "weasyprint", "numpy")
+    code = f"import audit.render.write, sys; print([m for m in {heavy} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 

@@ -9,10 +9,10 @@ import pytest
 import reports
 from pages import Page
 
-from audit.render import render_html
+from audit.render.labels import gap_sentences, picture_sentence
+from audit.render.page import render_html
 from audit.render.sections import split_sentence
 from audit.render.summary import evidence
-from audit.render.words import gap_sentences, picture_sentence
 
 INPUT = "the input of f1, the first dense layer: no dense layer is fed by the model's input"
 

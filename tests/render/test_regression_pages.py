@@ -9,7 +9,7 @@ import pytest
 import reports
 from pages import Page
 
-from audit.render import render_html
+from audit.render.page import render_html
 from audit.render.templates import environment
 
 WIDE = 6.8  # of a letter in the figures

@@ -7,7 +7,7 @@ import re
 import reports
 from pages import Page
 
-from audit.render import render_html
+from audit.render.page import render_html
 
 
 def test_pairs_and_suspects_have_pictures_that_are_described():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit.render.numbers import NOTHING, interval, number, percent, points
+from audit.report.numbers import NOTHING, interval, number, percent, points
 
 BACK = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻−", "0123456789--")
 

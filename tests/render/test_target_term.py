@@ -6,7 +6,7 @@ import re
 
 import reports
 
-from audit.render import render_html, render_markdown
+from audit.render.page import render_html, render_markdown
 
 
 def page(*terms: float | None) -> str:

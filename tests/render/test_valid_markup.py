@@ -11,7 +11,8 @@ import tinycss2
 import tinyhtml5
 from pages import Page
 
-from audit.render import render_html, render_markdown, write_pdf
+from audit.render.page import render_html, render_markdown
+from audit.render.pdf import write_pdf
 
 HOSTILE = "<script>alert(1)</script>"
 BOTH = pytest.mark.parametrize("report", reports.both().values(), ids=reports.both())

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from reports import classification
 
-from audit.render import write_report
-from audit.report import Report
+from audit.api import Report
+from audit.render.write import write_report
 
 
 def unrendered() -> Report:

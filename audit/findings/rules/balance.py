@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from audit.blocks.hygiene import ClassBalance
+from audit.findings.phrases import listed
 from audit.findings.rule import Rule, Verdict
-from audit.findings.words import listed
-from audit.numbers import number, percent
-from audit.report import Report, SplitReport
+from audit.measures.hygiene.block import ClassBalance
+from audit.measures.report import Report
+from audit.report.identity import SplitReport
+from audit.report.numbers import number, percent
 
 P = "hygiene.class_balance"
 

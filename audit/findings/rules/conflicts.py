@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from audit.findings.phrases import label, some
 from audit.findings.rule import NO_LIMIT, Rule, Verdict
-from audit.findings.words import label, some
-from audit.report import Report
+from audit.measures.report import Report
 
 
 def find(report: Report) -> Verdict | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from audit.findings.phrases import layer as called
+from audit.findings.phrases import listed
 from audit.findings.rule import NO_LIMIT, Rule, Verdict
-from audit.findings.words import layer as called
-from audit.findings.words import listed
-from audit.numbers import number, share
-from audit.report import LayerReport, Report
+from audit.measures.report import LayerReport, Report
+from audit.report.numbers import number, share
 
 RARE = 0.01  # of the train samples
 

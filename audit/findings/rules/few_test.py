@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from audit.findings.phrases import some
 from audit.findings.rule import Rule, Verdict
-from audit.findings.words import some
-from audit.report import Report
+from audit.measures.report import Report
 
 ENOUGH = 30
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from audit.blocks.gap import FITTED
-from audit.findings.ground import broken_blocks, fits_train, gap_is_real, labels_in_doubt
+from audit.findings.conditions import broken_blocks, fits_train, gap_is_real, labels_in_doubt
+from audit.findings.phrases import some
 from audit.findings.rule import NO_LIMIT, Rule, Verdict
 from audit.findings.shape import hidden_shapes, spread_out
-from audit.findings.words import some
-from audit.numbers import number
-from audit.report import Report
+from audit.measures.gap.block import FITTED
+from audit.measures.report import Report
+from audit.report.numbers import number
 
 
 def find(report: Report) -> Verdict | None:

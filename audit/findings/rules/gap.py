@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from audit.findings.ground import above_zero, below_zero
+from audit.findings.conditions import above_zero, below_zero
+from audit.findings.phrases import some, within
 from audit.findings.rule import NO_LIMIT, Rule, Verdict
-from audit.findings.words import some, within
-from audit.numbers import number, percent, points
-from audit.report import Report
+from audit.measures.report import Report
+from audit.report.numbers import number, percent, points
 
 ADVICE = (
     "Whether this is acceptable depends on the use: hold it against the limit of your release (`gen-audit check`) or "

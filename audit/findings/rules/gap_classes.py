@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from audit.blocks.gap import ClassGap
+from audit.findings.phrases import listed, within
 from audit.findings.rule import NO_LIMIT, Rule, Verdict
-from audit.findings.words import listed, within
-from audit.numbers import number
-from audit.report import Report
+from audit.measures.gap.block import ClassGap
+from audit.measures.report import Report
+from audit.report.numbers import number
 
 LEAST = 10  # samples of a class in each split, below which its interval is not believed
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from audit.findings.ground import gap_is_real
+from audit.findings.conditions import gap_is_real
+from audit.findings.phrases import layer
 from audit.findings.rule import NO_LIMIT, Rule, Verdict
 from audit.findings.shape import SHIFT, shapes, told
-from audit.findings.words import layer
-from audit.report import Report
+from audit.measures.report import Report
 
 SHOWN = 4
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from audit.findings.phrases import label
 from audit.findings.rule import NO_LIMIT, Rule, Verdict
-from audit.findings.words import label
-from audit.numbers import number, percent, share
-from audit.report import Report
+from audit.measures.report import Report
+from audit.report.numbers import number, percent, share
 
 HALF = 0.5
 FEW = 0.1  # of the pairs

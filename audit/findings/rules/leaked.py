@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from audit.blocks.hygiene import Leak
+from audit.findings.phrases import label, sentence, some
 from audit.findings.rule import Rule, Verdict
-from audit.findings.words import label, sentence, some
-from audit.numbers import number, percent
-from audit.report import Report
+from audit.measures.hygiene.block import Leak
+from audit.measures.report import Report
+from audit.report.numbers import number, percent
 
 EVIDENCE = ("hygiene.leaked.copies", "hygiene.leaked.share", "hygiene.leaked.share_ci95", "hygiene.leaked.searched")
 

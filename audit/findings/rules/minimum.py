@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from audit.blocks.gap import FITTED
-from audit.findings.ground import FOR_THEORY, unfit_for_theory
+from audit.findings.conditions import FOR_THEORY, unfit_for_theory
 from audit.findings.rule import Rule, Verdict
-from audit.numbers import number, percent, share
-from audit.report import Report
+from audit.measures.gap.block import FITTED
+from audit.measures.report import Report
+from audit.report.numbers import number, percent, share
 
 WORDS = {
     "gradient-small": "the train samples still pull the weights in a common direction, with {value} of a typical pull",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from audit.blocks.hygiene import Suspect, SuspectedMislabels
-from audit.findings.ground import gap_is_real, labels_in_doubt
+from audit.findings.conditions import gap_is_real, labels_in_doubt
+from audit.findings.phrases import within
 from audit.findings.rule import Rule, Verdict
 from audit.findings.shape import Shape, hidden_shapes, spread_out, told
-from audit.findings.words import within
-from audit.numbers import number, percent, share
-from audit.report import Report
+from audit.measures.hygiene.block import Suspect, SuspectedMislabels
+from audit.measures.report import Report
+from audit.report.numbers import number, percent, share
 
 LABELS = "hygiene.suspected_mislabels"
 NAMED = 8  # suspects that the advice names

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from audit.findings.phrases import some, within
 from audit.findings.rule import Rule, Verdict
-from audit.findings.words import some, within
-from audit.numbers import percent
-from audit.report import Report
+from audit.measures.report import Report
+from audit.report.numbers import percent
 
 
 def find(report: Report) -> Verdict | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from audit.findings.rule import Rule, Verdict
-from audit.numbers import number
-from audit.report import Report
+from audit.measures.report import Report
+from audit.report.numbers import number
 
 P = "network.fisher.pac_bayes"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from audit.findings.phrases import scores, within
 from audit.findings.rule import NO_LIMIT, Rule, Verdict
-from audit.findings.words import scores, within
-from audit.numbers import number, share
-from audit.report import Report
+from audit.measures.report import Report
+from audit.report.numbers import number, share
 
 S = "network.sensitivity"
 BOUND = "prop-3.8"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from audit.findings.ground import gap_is_real, labels_in_doubt, unfit_for_theory
+from audit.findings.conditions import gap_is_real, labels_in_doubt, unfit_for_theory
+from audit.findings.phrases import listed
 from audit.findings.rule import Rule, Verdict
 from audit.findings.shape import SHIFT, Shape, hidden_shapes, in_few, spread_out, told
-from audit.findings.words import listed
-from audit.report import Report
+from audit.measures.report import Report
 
 PAPER = "Feng & Tu, The activity-weight duality in feed forward neural networks (2022)"
 UNFIT = (

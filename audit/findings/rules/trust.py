@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from audit.findings.phrases import listed, scores, some
 from audit.findings.rule import Rule, Verdict
-from audit.findings.words import listed, scores, some
-from audit.numbers import number
-from audit.report import Report
+from audit.measures.report import Report
+from audit.report.numbers import number
 
 SECTIONS = {
     "gap": "the gap",

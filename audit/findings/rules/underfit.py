@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from audit.blocks.gap import FITTED
-from audit.findings.ground import chance, labels_in_doubt
+from audit.findings.conditions import chance, labels_in_doubt
+from audit.findings.phrases import explained, within
 from audit.findings.rule import Rule, Verdict
-from audit.findings.words import explained, within
-from audit.numbers import number, percent, share
-from audit.report import Report
+from audit.measures.gap.block import FITTED
+from audit.measures.report import Report
+from audit.report.numbers import number, percent, share
 
 MOSTLY = 0.5  # wrong on more of the train samples than right, or more of their variance unexplained than explained
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from audit.findings.phrases import scores
 from audit.findings.rule import NO_LIMIT, Level, Rule, Verdict
-from audit.findings.words import scores
-from audit.numbers import number, percent
-from audit.report import Report
+from audit.measures.report import Report
+from audit.report.numbers import number, percent
 
 S = "network.sensitivity"
 LARGEST = 700.0  # beyond it e^x leaves the range of numbers

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from audit.findings.ground import below_zero, chance, guesses_on_test
+from audit.findings.conditions import below_zero, chance, guesses_on_test
+from audit.findings.phrases import within
 from audit.findings.rule import Rule, Verdict
-from audit.findings.words import within
-from audit.numbers import number, percent, share
-from audit.report import Report
+from audit.measures.report import Report
+from audit.report.numbers import number, percent, share
 
 
 def find(report: Report) -> Verdict | None:

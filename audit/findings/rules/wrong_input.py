@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from audit.findings.ground import balanced_train_accuracy, chance, guesses
+from audit.findings.conditions import balanced_train_accuracy, chance, guesses
+from audit.findings.phrases import explained, scores
 from audit.findings.rule import Rule, Verdict
-from audit.findings.words import explained, scores
-from audit.numbers import number, percent, share
-from audit.report import Report
+from audit.measures.report import Report
+from audit.report.numbers import number, percent, share
 
 
 def find(report: Report) -> Verdict | None:

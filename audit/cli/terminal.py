@@ -1,0 +1,112 @@
+"""What an audit says on the terminal: a few lines, the same facts as the report."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from audit.measures.gap.block import GapReport
+from audit.measures.report import Report
+from audit.report.fields import Interval
+
+if TYPE_CHECKING:
+    from audit.compare.result import Comparison
+    from audit.render.write import Written
+
+
+def print_outcome(
+    report: Report, folder: Path, written: Written, quiet: bool, comparison: Comparison | None = None
+) -> None:
+    """Warnings always; the summary, the verdict against a baseline and where the files are unless asked to be quiet."""
+    for warning in report.warnings:
+        print(f"WARNING: {warning}", file=sys.stderr)
+    tell_missing(written)
+    if quiet:
+        return
+    for line in [*summary(report), *_against(comparison)]:
+        print(line)
+    for name in written.files:
+        print(folder / name)
+
+
+def _against(comparison: Comparison | None) -> list[str]:
+    """Better, worse or cannot tell; and every sentence behind it."""
+    if comparison is None:
+        return []
+    verdict = "void" if comparison.void else comparison.verdict
+    return [f"against the baseline: {verdict}", *(f"  {line}" for line in comparison.headline)]
+
+
+def tell_missing(written: Written) -> None:
+    """What this machine could not write, and how to get it."""
+    for missing in written.missing:
+        print(f"gen-audit: {missing}", file=sys.stderr)
+
+
+def summary(report: Report) -> list[str]:
+    """The gap in words, and what the numbers rest on."""
+    model, data = report.model, report.data
+    parity = model.parity
+    lines = [
+        f"{model.path}: {model.task}, {_count(model.parameters, 'parameter')}, "
+        f"{_layers(report)} measured, {_count(len(report.passed_by), 'layer')} passed by",
+        f"{data.path}: {data.layout}, {_used(data.train.samples, data.train.total)} train and "
+        f"{_used(data.test.samples, data.test.total)} test samples",
+    ]
+    if parity is not None:
+        lines.append(
+            f"agrees with {parity.against} to {parity.max_abs_diff:.1e} on {parity.samples} samples "
+            f"(tolerance {parity.tolerance:.1e})"
+        )
+    return [*lines, *gap_lines(report.gap), *finding_lines(report)]
+
+
+def _layers(report: Report) -> str:
+    """Convolutions, measured on request over their patches, are counted apart."""
+    convolutions = sum(layer.op == "conv" for layer in report.layers)
+    counts = (len(report.layers) - convolutions, "dense layer"), (convolutions, "convolution")
+    return " and ".join(_count(number, noun) for number, noun in counts if number)
+
+
+def finding_lines(report: Report) -> list[str]:
+    """Level and title of the findings that stand on the first page; names from the model cannot move the cursor."""
+    shown = [finding for finding in report.findings if finding.first_page]
+    return [f"{finding.level:<8}{_printable(finding.title)}" for finding in shown]
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def gap_lines(gap: GapReport) -> list[str]:
+    """Loss, and error or RMSE, on both splits and their difference."""
+    lines = [_line("loss", gap.train_loss, gap.test_loss, gap.loss_gap, gap.loss_gap_ci95)]
+    if gap.train_error is not None and gap.test_error is not None and gap.error_gap is not None:
+        lines.append(_line("error", gap.train_error, gap.test_error, gap.error_gap, gap.error_gap_ci95, percent=True))
+    if gap.train_rmse is not None and gap.test_rmse is not None:
+        lines[0] += "; the loss is half the squared error, summed over outputs"
+        lines.append(f"RMSE   train {gap.train_rmse:.4g}, test {gap.test_rmse:.4g}")
+    return lines
+
+
+def _line(name: str, train: float, test: float, gap: float, ci: Interval, percent: bool = False) -> str:
+    """A difference of two shares is in percentage points: 2 % after 1 % is one point more, and twice as much."""
+
+    def show(value: float) -> str:
+        return f"{value:.2%}" if percent else f"{value:.4g}"
+
+    def difference(value: float) -> str:
+        return f"{100 * value:.2f}" if percent else show(value)
+
+    interval = "" if ci is None else f" (95 % interval {difference(ci[0])} to {difference(ci[1])})"
+    points = " points" if percent else ""
+    return f"{name:<6} train {show(train)}, test {show(test)}, gap {difference(gap)}{points}{interval}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _used(samples: int, total: int) -> str:
+    return f"{samples:,}" if samples == total else f"{samples:,} of {total:,}"

@@ -1,1 +1,0 @@
-"""The terms and sums behind the flatness measures."""

@@ -1,1 +1,0 @@
-"""Per-sample gradients of every parameter, seen through their inner products only."""

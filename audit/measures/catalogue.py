@@ -1,0 +1,81 @@
+"""Every measure: its blocks in the report, the title of its section, its cards, how its numbers compare. No torch.
+
+A new measure is a folder `measures/<key>/` with `measure.py` (whose `MEASURE` does the work), `block.py` and `card.py`,
+a template `templates/parts/<key>.html.j2`, and its lines here: the rest of the house takes it from this file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from audit.measures.duality import card as duality
+from audit.measures.duality.block import Carriers, DualityBlock
+from audit.measures.fisher import card as fisher
+from audit.measures.fisher.block import LayerFisher, NetworkFisher
+from audit.measures.flatness import card as flatness
+from audit.measures.flatness.block import LayerFlatness, NetworkFlatness
+from audit.measures.gap import card as gap
+from audit.measures.gap.block import GapReport
+from audit.measures.hygiene import card as hygiene
+from audit.measures.hygiene.block import Hygiene
+from audit.measures.sensitivity import card as sensitivity
+from audit.measures.sensitivity.block import LayerSensitivity, NetworkSensitivity
+from audit.report.fields import Card, Compared
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportBlocks:
+    """What measures of the model and its data as a whole leave in the report itself."""
+
+    gap: GapReport
+    hygiene: Hygiene | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkBlocks:
+    """What was measured of the network as a whole."""
+
+    duality: Carriers | None = None
+    flatness: NetworkFlatness | None = None
+    fisher: NetworkFisher | None = None
+    sensitivity: NetworkSensitivity | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerBlocks:
+    """What was measured of one dense layer."""
+
+    duality: DualityBlock | None = None
+    flatness: LayerFlatness | None = None
+    fisher: LayerFisher | None = None
+    sensitivity: LayerSensitivity | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One measure as the rest of the house knows it."""
+
+    key: str  # of its blocks in the JSON, its folder, its template and its section
+    title: str  # heading of its section
+    cards: tuple[Card, ...]
+    compared: tuple[Compared, ...] = ()  # numbers by which two reports are compared
+    follows_train_loss: bool = False  # made of derivatives of the loss or the scores, so that they move with it
+
+    @property
+    def place(self) -> Literal["report", "network"]:
+        """Where its block for the whole model stands."""
+        return "report" if self.key in KEYS_OF_REPORT else "network"
+
+
+KEYS_OF_REPORT = tuple(block.name for block in fields(ReportBlocks))
+
+CATALOGUE = (
+    Entry("gap", "The observed gap", gap.CARDS, gap.COMPARED),
+    Entry("duality", "Where the gap comes from", duality.CARDS, follows_train_loss=True),
+    Entry("flatness", "Flatness", flatness.CARDS, flatness.COMPARED, follows_train_loss=True),
+    Entry("fisher", "Fisher information", fisher.CARDS, fisher.COMPARED, follows_train_loss=True),
+    Entry("sensitivity", "Sensitivity and volume", sensitivity.CARDS, sensitivity.COMPARED, follows_train_loss=True),
+    Entry("hygiene", "Data hygiene", hygiene.CARDS),
+)
+"""In the order of the report."""

@@ -1,0 +1,127 @@
+"""The contract that every measure fulfils, and the table it works at.
+
+A measure answers one question. It is started on an `Audit`, sees every train record once while the capture pass runs,
+and then finishes; only where its mathematics needs several sweeps (an eigenvector, a second split) does it walk over
+`audit.train` or `audit.test` again. It returns plain values: blocks of the report, by layer and for the network.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from audit.curvature.spectrum import Spectra
+from audit.data.base import Data
+from audit.model.base import Model
+from audit.network.capture import Capture
+from audit.network.layers import DenseLayer, PassedBy
+from audit.network.loss import Loss
+from audit.network.outcome import Outcome
+from audit.network.record import Record
+from audit.network.records import Records as Records
+from audit.report.fields import Card as Card
+from audit.settings import Settings
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Everything a measure may look at."""
+
+    model: Model
+    task: str  # classification, binary or regression
+    network: nn.Module  # model.network in the precision of the audit
+    layers: tuple[DenseLayer, ...]
+    passed_by: tuple[PassedBy, ...]  # layers with weights that are not measured
+    loss: Loss
+    data: Data
+    capture: Capture  # to run the network again, or a changed copy of it
+    train: Records  # full records: forward and all backward passes
+    test: Records  # forward records: x and z of each layer, no Jacobian
+    train_outcome: Outcome
+    test_outcome: Outcome
+    spectra: Spectra  # eigenpairs of the layers' Hessians, found once
+    settings: Settings
+
+    @property
+    def network_is_double(self) -> bool:
+        """Whether the audit runs in float64."""
+        return next(self.network.parameters()).dtype == torch.float64
+
+    @property
+    def epsilon(self) -> float:
+        """The rounding unit of the audit's arithmetic."""
+        return torch.finfo(next(self.network.parameters()).dtype).eps
+
+    def weight(self, layer: DenseLayer) -> Tensor:
+        """W [out, in] of a layer, float64."""
+        return layer.weight(self.network).double()
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a measure found: one block per layer, one for the network; a block is a frozen dataclass of plain values."""
+
+    layers: Mapping[str, Any] = field(default_factory=dict)
+    network: Any = None
+
+
+class Fold(Protocol):
+    """A measure at work on one audit."""
+
+    def see(self, record: Record) -> None:
+        """Takes in one chunk of the train split."""
+
+    def finish(self) -> Measurement:
+        """Answers, after the last chunk."""
+
+
+class Measure(Protocol):
+    """One question and how it is answered."""
+
+    @property
+    def key(self) -> str:
+        """The JSON key of its blocks, such as "flatness"."""
+
+    @property
+    def question(self) -> str:
+        """What it answers, as a reader would ask it."""
+
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        """What each of its numbers is."""
+
+    def start(self, audit: Audit) -> Fold:
+        """Begins an audit."""
+
+
+class Stages(Protocol):
+    """Who watches the suite at work: times its stages, and may show them."""
+
+    def stage(self, name: str, words: str) -> AbstractContextManager[None]:
+        """A stage of the work, under the name that its time is kept by, and in words."""
+
+    def steps(self, items: Iterable[Item], total: int) -> Iterator[Item]:
+        """Passes `items` through, counting them."""
+
+
+# Layers that are used more than once in one forward pass.
+
+
+def feeds_itself(audit: Audit, layer: DenseLayer) -> bool:
+    """Whether changing the layer's weights changes what it is given."""
+    changed = copy.deepcopy(audit.network)
+    weight = layer.weight(changed)
+    noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    weight += noise.to(weight.device, weight.dtype) * (1 + weight.abs().mean())
+    few = slice(0, min(4, len(audit.train)))
+    captures = (audit.capture, replace(audit.capture, network=changed))
+    before, after = (next(capture.forward(audit.train.x[few], audit.train.y[few])) for capture in captures)
+    return not torch.equal(before.layers[layer.name].x, after.layers[layer.name].x)

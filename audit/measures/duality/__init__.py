@@ -1,0 +1,1 @@
+"""Where does the gap come from? The A-W decomposition of Feng & Tu."""

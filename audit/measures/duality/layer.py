@@ -1,0 +1,177 @@
+"""One layer's pairs in numbers: dual weights, effective gradients, their totals, and whether the duality holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from audit.measures.duality.dual_weights import Dual, dual_weights, loss_with, shifted_losses, uses_of
+from audit.measures.duality.pairs import PairChunk, Pairs
+from audit.network.layers import DenseLayer
+
+TOLERANCE = 1e-9  # of the duality, relative to the largest loss where that is above 1
+CANCELLED = 1e-13  # a variance below this share of its second moment is rounding
+
+
+@dataclass(frozen=True)
+class LayerPairs:
+    """The pairs of one layer; vectors over all K pairs, dropped ones among them with alive = False."""
+
+    alive: Tensor  # [K]
+    gap: Tensor  # [K]  Δl_k
+    squared_norm: Tensor  # [K]  ‖ΔW_k‖²
+    mean_w: Tensor  # [out, in]
+    mean_g: Tensor  # [out, in]
+    error: Tensor  # [K]  |l(w*, x) − l(w, x′)|
+    dual_residual: float
+    tolerance: float
+    used_elsewhere: bool  # whether the layer's weights act where no linear layer shows it
+
+    @property
+    def max_residual(self) -> float:
+        """The largest error over the pairs in use."""
+        return float(self.error[self.alive].max())
+
+    @property
+    def mean_residual(self) -> float:
+        """The mean error over the pairs in use."""
+        return float(self.error[self.alive].mean())
+
+    @property
+    def relative_residual(self) -> float | None:
+        """The mean error over the mean |Δl|; None where no loss differs."""
+        differs = float(self.gap[self.alive].abs().mean())
+        return self.mean_residual / differs if differs > 0 else None
+
+    @property
+    def s(self) -> Tensor:
+        """g_k = s_k ΔW_k with s = Δl/‖ΔW‖² (Eq. 7), 0 where ΔW = 0  [K]."""
+        return torch.where(self.squared_norm > 0, self.gap / self.squared_norm.clamp(min=1e-300), 0.0)
+
+    @property
+    def mean_gap(self) -> float:
+        """⟨Δl⟩ over the pairs in use."""
+        return float(self.gap[self.alive].mean())
+
+    @property
+    def mean_term(self) -> float:
+        """μ_g·μ_w over all directions."""
+        return float((self.mean_g * self.mean_w).sum())
+
+    @property
+    def target_term(self) -> float:
+        """What the pairs with ΔW = 0 add to ⟨Δl⟩: there only the targets differ, and no weight stands for that."""
+        return float(torch.where(self.squared_norm > 0, 0.0, self.gap)[self.alive].mean())
+
+    @property
+    def second_moment_w(self) -> float:
+        """⟨‖ΔW‖²⟩, the paper's Eq. 12."""
+        return float(self.squared_norm[self.alive].mean())
+
+    @property
+    def total_w(self) -> float:
+        """T_w = ⟨‖ΔW‖²⟩ − ‖⟨ΔW⟩‖²."""
+        return _variance(self.second_moment_w, float(self.mean_w.square().sum()))
+
+    @property
+    def total_g(self) -> float:
+        """T_g = ⟨Δl²/‖ΔW‖²⟩ − ‖⟨g⟩‖²."""
+        second = (self.s * self.gap)[self.alive].mean()
+        return _variance(float(second), float(self.mean_g.square().sum()))
+
+
+class Duals:
+    """The dual weights of all pairs at one layer, chunk by chunk, walked over as often as needed.
+
+    A pseudo-inverse costs more than the rest of a walk: those of token-wise layers are kept if they fit into memory.
+    """
+
+    def __init__(self, pairs: Pairs, layer: DenseLayer) -> None:
+        self.pairs, self.layer = pairs, layer
+        self.W = layer.weight(pairs.capture.network).double()
+        numbers = len(pairs) * layer.tokens * (layer.in_features + layer.out_features)
+        self._kept: dict[int, Dual] | None = {} if layer.tokens > 1 and 8 * numbers <= pairs.room else None
+
+    def __iter__(self) -> Iterator[tuple[PairChunk, Dual]]:
+        for chunk in self.pairs:
+            yield chunk, self._of(chunk)
+
+    def project(self, E: Tensor) -> Tensor:
+        """ΔW_k·E_n of all pairs  [K, N]; E [N, out, in]."""
+        return torch.cat([dual.project(E) for _, dual in self])
+
+    def _of(self, chunk: PairChunk) -> Dual:
+        if self._kept is not None and chunk.positions.start in self._kept:
+            return self._kept[chunk.positions.start]
+        x, x_test = (record.layers[self.layer.name].x.double() for record in (chunk.partner, chunk.test))
+        dual = dual_weights(self.W, x, x_test)
+        if self._kept is not None:
+            self._kept[chunk.positions.start] = dual
+        return dual
+
+
+def measure_pairs(duals: Duals) -> LayerPairs:
+    """Walks over the pairs once and really runs every partner with its dual weights."""
+    columns: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+    worst, largest, elsewhere = 0.0, 0.0, False
+    sum_w, sum_g = torch.zeros_like(duals.W), torch.zeros_like(duals.W)
+    for chunk, dual in duals:
+        gap, squared = chunk.test.loss - chunk.partner.loss, dual.squared_norm()
+        alive = dual.alive.double()
+        sum_w += dual.weighted_sum(alive)
+        sum_g += dual.weighted_sum(torch.where(squared > 0, alive * gap / squared.clamp(min=1e-300), 0.0))
+        if not elsewhere:
+            dual_loss = _dual_losses(duals, chunk, dual)
+            elsewhere = not columns and _used_elsewhere(duals, chunk, dual, dual_loss)
+        if elsewhere:
+            dual_loss = torch.stack([_really(duals, chunk, dual, k) for k in range(len(gap))])
+        columns.append((dual.alive, gap, squared, (dual_loss - chunk.test.loss).abs()))
+        worst = max(worst, _answer_error(chunk, duals.layer, dual))
+        largest = max(largest, float(chunk.test.loss.max()))
+    alive, gap, squared, error = (torch.cat(column) for column in zip(*columns, strict=True))
+    used = max(1, int(alive.sum()))
+    return LayerPairs(
+        alive, gap, squared, sum_w / used, sum_g / used, error, worst, TOLERANCE * max(1.0, largest), elsewhere
+    )
+
+
+def _dual_losses(duals: Duals, chunk: PairChunk, dual: Dual) -> Tensor:
+    """l(w*, x) of each pair, by running x with the weights w* (and the test sample's own target)  [k]."""
+    shift = dual.shift(duals.pairs.capture.fixed_batch or len(chunk.x))
+    return shifted_losses(duals.pairs.capture, duals.layer, shift, chunk.x, chunk.test.y)
+
+
+def _used_elsewhere(duals: Duals, chunk: PairChunk, dual: Dual, dual_loss: Tensor) -> bool:
+    """Whether it matters to change the weights themselves, not only what linear layers make of them.
+
+    A weight may be used where no layer shows it: by an embedding, or transposed. Known from who holds it, or seen on
+    the pair with the largest ΔW.
+    """
+    if len(uses_of(duals.pairs.capture.network, duals.layer)) < 1 + len(duals.layer.tied_with):
+        return True
+    k = int(dual.squared_norm().argmax())
+    shifted = float(dual_loss[k])
+    return not abs(float(_really(duals, chunk, dual, k)) - shifted) <= TOLERANCE * max(1.0, shifted)
+
+
+def _really(duals: Duals, chunk: PairChunk, dual: Dual, k: int) -> Tensor:
+    """l(w*, x) of pair k, with the weights themselves changed."""
+    dW, one = dual.u[k].T @ dual.p[k], slice(k, k + 1)
+    return loss_with(duals.pairs.capture, duals.layer, dW, chunk.x[one], chunk.test.y[one])
+
+
+def _answer_error(chunk: PairChunk, layer: DenseLayer, dual: Dual) -> float:
+    """Largest ‖W* X − W X′‖ over ‖W X′ − W X‖ among the pairs in use."""
+    x = chunk.partner.layers[layer.name].x.double()
+    wanted = dual.u.flatten(1).norm(dim=1)
+    missed = (dual.shift(len(x))(x) - dual.u).flatten(1).norm(dim=1)
+    counts = dual.alive & (wanted > 0)
+    return float((missed[counts] / wanted[counts]).max()) if bool(counts.any()) else 0.0
+
+
+def _variance(second_moment: float, squared_mean: float) -> float:
+    variance = second_moment - squared_mean
+    return variance if variance > CANCELLED * second_moment else 0.0

@@ -1,0 +1,241 @@
+"""Where does the gap come from? Activity–weight duality: the gap as a sum over directions in a layer's weights.
+
+Exchanging a train sample x for a test sample x′ does to a dense layer's answer exactly what a change ΔW of its weights
+does to x. Each test sample thus becomes a step in weight space, and the gap a sum over the Hessian's eigenvectors of
+how steep the loss is along each (sharpness, σ_g) times how far the samples reach along it (size, σ_w). For a
+convolution, which acts on many patches at once, ΔW is the least-squares fit, and how far it is off is measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from audit.curvature.hessian import DENSE_LIMIT
+from audit.curvature.rest import rest_trace
+from audit.maths.nearest import Nearest, nearest_partners
+from audit.measures.contract import Audit, Measure, Measurement
+from audit.measures.duality.basis import hessian_basis
+from audit.measures.duality.block import DualityBlock
+from audit.measures.duality.card import CARDS
+from audit.measures.duality.carriers import NO_PAIRS, class_names, find_carriers
+from audit.measures.duality.decompose import Decomposition, decompose
+from audit.measures.duality.intervals import Evidence, bootstrap
+from audit.measures.duality.layer import Duals, LayerPairs, measure_pairs
+from audit.measures.duality.layer_block import approximation, filled, is_fitted, why_not_dual, with_residuals
+from audit.measures.duality.pairs import Pairs
+from audit.measures.duality.tail import Answers, Lines
+from audit.measures.duality.widths import SAMPLES, SAMPLES_OF_CONVOLUTIONS, flatness_widths, spaced
+from audit.network.layers import DenseLayer
+from audit.network.loss import SquaredError
+from audit.network.record import LayerRecord, Record
+from audit.report.fields import Card
+
+SAME_LABEL = "the nearest train sample with the same label (Euclidean; of equally near ones the first)"
+ANY_LABEL = "the nearest train sample, whatever its target (Euclidean; of equally near ones the first)"
+
+ALL_ZERO = "every train partner reaches this layer as the zero vector: no weight acts on it"
+
+
+class Duality:
+    """The A-W decomposition."""
+
+    key = "duality"
+    question = "Where does the gap come from: few sharp directions of the weights, or many flat ones?"
+    cards: tuple[Card, ...] = CARDS
+
+    def start(self, audit: Audit) -> DualityFold:
+        """Finds the partners, where they are looked for among the inputs."""
+        return DualityFold(audit)
+
+
+MEASURE: Measure = Duality()
+
+
+class DualityFold:
+    """The decomposition at work."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+        self._labelled = not isinstance(audit.loss, SquaredError)
+        self._features: dict[str, Nearest] | None = None
+        self._partner: Tensor | None = None
+        if audit.settings.partner_space == "features":
+            device = next(audit.network.parameters()).device
+            self._features = {layer.name: Nearest(len(audit.test), device) for layer in audit.layers}
+        else:
+            test, train = audit.test, audit.train
+            self._partner = nearest_partners(self._sided(test.x, test.y), self._sided(train.x, train.y))
+        self._traces = {layer.name: 0.0 for layer in audit.layers if _may_be_incomplete(layer)}
+        self._evidence: dict[str, Evidence] = {}
+        self._curvature = {layer.name: "hessian" for layer in audit.layers}
+        self._too_curved: dict[str, str] = {}
+        self._answers: Answers | None = None
+        self._curved: set[str] = set()  # layers with a curved network behind them
+
+    def see(self, record: Record) -> None:
+        """Adds to the traces of layers that may have no complete basis, and looks for partners among features."""
+        for name, layer in record.layers.items():
+            if (why := too_curved(layer)) is not None:
+                self._too_curved[name] = why
+            elif name in self._traces:
+                self._traces[name] += gauss_newton_trace(record, name)
+                self._curved |= {name} if layer.residual_times is not None else set()
+            if layer.curvature != "exact":
+                self._curvature[name] = layer.curvature
+        if self._features is None:
+            return
+        for test in self._audit.test:
+            for name, found in self._features.items():
+                x_test, x = (part.layers[name].x.flatten(1) for part in (test, record))
+                found.offer(test.start, self._sided(x_test, test.y), record.start, self._sided(x, record.y))
+
+    def finish(self) -> Measurement:
+        """Decomposes layer by layer."""
+        if self._partner is not None:
+            pairs = Pairs(self._audit, self._partner.cpu())
+            blocks = {layer.name: self._block(layer, pairs) for layer in self._audit.layers}
+            return Measurement(self._with_intervals(blocks), find_carriers(self._audit, pairs))
+        assert self._features is not None
+        blocks = {}
+        for layer in self._audit.layers:
+            pairs = Pairs(self._audit, self._features[layer.name].index.cpu())
+            blocks[layer.name] = replace(self._block(layer, pairs), carriers=find_carriers(self._audit, pairs))
+        return Measurement(self._with_intervals(blocks))
+
+    def _with_intervals(self, blocks: dict[str, DualityBlock]) -> dict[str, DualityBlock]:
+        settings = self._audit.settings
+        found = bootstrap(list(self._evidence.values()), settings.bootstrap, settings.seed)
+        intervals = dict(zip(self._evidence, found, strict=True))
+        return {name: replace(block, ci95=intervals.get(name, block.ci95)) for name, block in blocks.items()}
+
+    def _sided(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        return x, y if self._labelled else None
+
+    def _block(self, layer: DenseLayer, pairs: Pairs) -> DualityBlock:
+        """The layer's block; where there is none, the sentence why."""
+        nothing = DualityBlock(
+            pairs=len(pairs),
+            unpaired=pairs.unpaired,
+            dropped=0,
+            space=self._audit.settings.partner_space,
+            partner_rule=SAME_LABEL if self._labelled else ANY_LABEL,
+            max_residual=None,
+            dual_residual=None,
+            basis=self._curvature[layer.name],
+        )
+        if not len(pairs):
+            return replace(nothing, skipped=NO_PAIRS)
+        too_large = self._too_curved.get(layer.name) or too_many_patches(layer, len(pairs))
+        if too_large is not None:
+            return replace(nothing, skipped=too_large)
+        duals = Duals(pairs, layer)
+        numbers = measure_pairs(duals)
+        used = int(numbers.alive.sum())
+        checked = replace(nothing, pairs=used, dropped=len(pairs) - used)
+        if not used:
+            return replace(checked, skipped=ALL_ZERO)
+        checked = with_residuals(checked, numbers)
+        if not numbers.max_residual <= numbers.tolerance:
+            if not is_fitted(layer, numbers):
+                return replace(checked, skipped=why_not_dual(layer, numbers))
+            checked = replace(checked, approximate=True, approximation=approximation(numbers))
+        return self._decomposed(checked, duals, numbers)
+
+    def _decomposed(self, block: DualityBlock, duals: Duals, numbers: LayerPairs) -> DualityBlock:
+        settings, layer = self._audit.settings, duals.layer
+        basis = hessian_basis(self._audit.spectra.leading(layer))
+        classes = len(class_names(self._audit)) if self._labelled else None
+        found = decompose(duals, numbers, basis, settings.widths, classes)
+        self._evidence[layer.name] = found.evidence
+        trace = self._trace(layer) if basis.trace is None else basis.trace
+        block = replace(filled(block, numbers, basis, found), trace_hessian=trace)
+        return self._with_widths(block, duals, found)
+
+    def _trace(self, layer: DenseLayer) -> float:
+        rest = trace_of_rest(self._audit, layer.name) if layer.name in self._curved else 0.0
+        return (self._traces[layer.name] + rest) / len(self._audit.train)
+
+    def _with_widths(self, block: DualityBlock, duals: Duals, found: Decomposition) -> DualityBlock:
+        directions = found.projections.leading
+        if not len(directions):
+            return block
+        answers = self._answers_at(duals.layer, duals.pairs)
+        lines = Lines(answers, duals.layer)
+        curvatures = found.projections.values[: len(directions)].tolist()
+        widths = flatness_widths(lines, directions, curvatures, float(duals.W.norm()))
+        return replace(block, widths=widths, width_samples=len(answers.x))
+
+    def _answers_at(self, layer: DenseLayer, pairs: Pairs) -> Answers:
+        """The samples that widths are found on; all layers but convolutions share one run over them."""
+        if layer.patches is None and self._answers is not None:
+            return self._answers
+        train = self._audit.train
+        rows = spaced(len(train), SAMPLES if layer.patches is None else SAMPLES_OF_CONVOLUTIONS)
+        layers = [each for each in self._audit.layers if each.patches is None]
+        answers = Answers(pairs.capture, layers, train.x[rows], train.y[rows], pairs.room)
+        if layer.patches is None:
+            self._answers = answers
+        return answers
+
+
+def _may_be_incomplete(layer: DenseLayer) -> bool:
+    """Whether the layer's basis may lack directions, so that its trace is not their sum."""
+    large = layer.in_features * layer.out_features > DENSE_LIMIT
+    return large or (layer.tokens > 1 and layer.patches is None)
+
+
+# Layers whose decomposition would take too long, each with its sentence.
+
+
+MOST_WORK = 2e10  # multiplications in the pseudo-inverses of all pairs, up to a constant: some minutes
+MOST_PASSES = 1024  # second derivatives of the network for one Hessian of a convolution
+
+
+def too_many_patches(layer: DenseLayer, pairs: int) -> str | None:
+    """Why the dual weights of a convolution are not looked for; None where they are."""
+    if layer.patches is None:
+        return None
+    if pairs * layer.tokens * layer.in_features * min(layer.tokens, layer.in_features) <= MOST_WORK:
+        return None
+    return (
+        f"a convolution whose dual weights take too long: {layer.tokens:,} patches of {layer.in_features:,} numbers "
+        f"for each of {pairs:,} pairs; lower --test-samples"
+    )
+
+
+def too_curved(record: LayerRecord) -> str | None:
+    """Why the Hessian of a convolution is not looked for; None where it is."""
+    layer = record.layer
+    passes = layer.out_features * min(layer.tokens, layer.in_features)
+    if layer.patches is None or record.residual_times is None or passes <= MOST_PASSES:
+        return None
+    return (
+        f"a convolution with a curved network behind it: its Hessian takes {passes:,} second derivatives of every "
+        f"train sample, more than the {MOST_PASSES:,} that are tried"
+    )
+
+
+# Tr H of a layer too large for a complete basis: Σ_tt′ (x_t·x_t′) tr S^{tt′} with S = Aᵀ A + R, over all samples.
+# The Gauss–Newton part comes with the capture pass. What R adds takes second derivatives, so it is asked for only where
+# a layer is really decomposed; it is exact or estimated as in the flatness measures, from the same random signs.
+
+
+def gauss_newton_trace(record: Record, name: str) -> float:
+    """What Aᵀ A gives, summed over the record's samples."""
+    layer = record.layers[name]
+    x = layer.x.double()
+    _, T, out = layer.z.shape
+    if T == 1:
+        return float(x.square().sum((1, 2)) @ record.gauss_newton_diagonal(name).sum(1))
+    if out < T:
+        return sum(float(G.square().sum()) for G in record.gauss_newton_weight_root(name))
+    rows = record.gauss_newton_root(name).transpose(1, 2).flatten(2)  # A [n, C, T, out] → [n, T, C·out]
+    return float(((x @ x.mT) * (rows @ rows.mT)).sum())
+
+
+def trace_of_rest(audit: Audit, name: str) -> float:
+    """What R adds, summed over all train samples."""
+    n, seed = len(audit.train), audit.settings.seed
+    return sum(float(rest_trace(record.layers[name], n, record.start, seed).sum()) for record in audit.train)

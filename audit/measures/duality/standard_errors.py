@@ -1,0 +1,125 @@
+"""Standard errors over pairs, to first order: the deviation of what each pair adds to a number, over √K.
+
+The directions are held fixed, as in the bootstrap of the shares (bootstrap.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from audit.measures.duality.basis import DIRECTIONS
+from audit.measures.duality.intervals import Part
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class DirectionErrors:
+    """By direction."""
+
+    sigma_g: list[float]
+    sigma_w: list[float]
+    cumulative_w: list[float]
+    c: list[float | None]
+    contribution: list[float]
+
+
+@dataclass(frozen=True)
+class TotalErrors:
+    """Of numbers over all directions."""
+
+    mean_term: float
+    target_term: float
+    total_g: float
+    total_w: float
+    second_moment_w: float
+    remainder: float
+    remainder_sigma_g: float
+    remainder_sigma_w: float
+
+
+@dataclass(frozen=True)
+class PairColumns:
+    """What each pair adds [K], up to constants, over all directions and over the kept ones."""
+
+    target: Array  # Δl where ΔW = 0
+    square_w: Array  # ‖ΔW‖²
+    variance_w: Array  # ‖ΔW‖² − 2 ΔW·⟨ΔW⟩
+    variance_g: Array
+    kept_variance_w: Array
+    kept_variance_g: Array
+    whole: Part
+    kept: Part
+
+
+def direction_errors(w: Tensor, g: Tensor, c: Sequence[float | None]) -> DirectionErrors:
+    """Of projections w, g [K, N] with correlations c [N], some directions at a time."""
+    correlation = torch.tensor([value or 0.0 for value in c], dtype=w.dtype, device=w.device)
+    before, found = w.new_zeros(len(w), 1), []
+    for w_part, g_part, c_part in zip(
+        *(torch.split(part, DIRECTIONS, -1) for part in (w, g, correlation)), strict=True
+    ):
+        w_part, g_part = w_part - w_part.mean(0), g_part - g_part.mean(0)
+        sigma_w, sigma_g = (part.square().mean(0).sqrt() for part in (w_part, g_part))
+        unit_w = w_part / torch.where(sigma_w > 0, sigma_w, 1.0)
+        unit_g = g_part / torch.where(sigma_g > 0, sigma_g, 1.0)
+        added_w = sigma_w / 2 * unit_w.square()  # σ² moves by the square, σ by half of it over σ
+        added_c = unit_g * unit_w - c_part / 2 * (unit_g.square() + unit_w.square())
+        sums = before + added_w.cumsum(1)
+        columns = (sigma_g / 2 * unit_g.square(), added_w, sums, added_c, g_part * w_part)
+        found.append([_error(added) for added in columns])
+        before = sums[:, -1:]
+    sigma_g_error, sigma_w_error, cumulative, c_error, contribution = (
+        [error for part in column for error in part] for column in zip(*found, strict=True)
+    )
+    return DirectionErrors(
+        sigma_g=sigma_g_error,
+        sigma_w=sigma_w_error,
+        cumulative_w=cumulative,
+        c=[None if value is None else error for value, error in zip(c, c_error, strict=True)],
+        contribution=contribution,
+    )
+
+
+def total_errors(pairs: PairColumns, sigma_g: float, sigma_w: float) -> TotalErrors:
+    """`sigma_g` and `sigma_w` are those of the remainder."""
+    whole, kept = pairs.whole, pairs.kept
+    return TotalErrors(
+        mean_term=error_of(whole.g_mean_w + whole.w_mean_g),
+        target_term=error_of(pairs.target),
+        total_g=error_of(pairs.variance_g),
+        total_w=error_of(pairs.variance_w),
+        second_moment_w=error_of(pairs.square_w),
+        remainder=error_of(whole.first_order() - kept.first_order()),
+        remainder_sigma_g=_of_root(pairs.variance_g - pairs.kept_variance_g, sigma_g),
+        remainder_sigma_w=_of_root(pairs.variance_w - pairs.kept_variance_w, sigma_w),
+    )
+
+
+def share_error(part: Part, whole: Part, total: float) -> float | None:
+    """Of part/whole; None where the whole is not positive."""
+    if total <= 0:
+        return None
+    return error_of((part.first_order() - part.contribution / total * whole.first_order()) / total)
+
+
+def error_of(added: Array) -> float:
+    """Standard error of a mean."""
+    return float(added.std() / len(added) ** 0.5)
+
+
+def _of_root(added: Array, sigma: float) -> float:
+    """Of σ, where σ² is the mean of what is added."""
+    return error_of(added) / (2 * sigma) if sigma > 0 else 0.0
+
+
+def _error(added: Tensor) -> list[float]:
+    deviation = (added - added.mean(0)).square_().mean(0).sqrt()  # `std` takes far longer down the columns
+    errors: list[float] = (deviation / len(added) ** 0.5).tolist()
+    return errors

@@ -1,0 +1,1 @@
+"""How much volume does the network's minimum have? The Fisher determinant of Jia & Su."""

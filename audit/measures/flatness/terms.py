@@ -1,0 +1,156 @@
+"""Sample by sample, what each weighted curvature of a dense layer is made of.
+
+With x [n, T, in], W [out, in], u = W x and S = Aᵀ A + R the curvature of the loss in z, all numbers are quadratic forms
+of S, and a quadratic form of Aᵀ A is a sum of squares over the scores c:
+
+    trace              Σ_tt' (x_t·x_t') tr S^tt'              =  Σ_tt' (x_t·x_t') Σ_c a_ct·a_ct'               + …
+    row j              Σ_tt' S_jj^tt' u_tj u_t'j              =  Σ_c (Σ_t A_ctj u_tj)²                         + …
+    column i           Σ_tt' x_ti x_t'i w_iᵀ S^tt' w_i        =  Σ_c (Σ_t (A W)_cti x_ti)²                     + …
+    relative flatness  Σ_tt' (x_t·x_t') tr(Wᵀ S^tt' W)        =  Σ_tt' (x_t·x_t') Σ_c (AW)_ct·(AW)_ct'         + …
+
+Where a layer acts on more tokens than it has outputs, all four are read off G_c = Σ_t a_ct x_tᵀ [out, in] instead:
+
+    trace  Σ_c ‖G_c‖²,   row j  Σ_c (w_j·G_cj)²,   column i  Σ_c (w_i·G_ci)²,   relative flatness  Σ_c tr(G_cᵀ W Wᵀ G_c)
+
+The dots are the same forms of R, nonzero only where the network after the layer is curved: exact or estimated, as
+curvature/rest.py says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from audit.curvature.rest import MOST_PROBES, gram_root, is_probed, probes, signs
+from audit.maths.blocks import in_blocks
+from audit.network.record import LayerRecord, Record
+
+LARGE_BIAS = 1e3  # a bias this many times larger than any answer without it
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Contributions of each sample of a chunk; their means over all samples are the numbers of the report."""
+
+    trace: Tensor  # [n]
+    relative: Tensor  # [n]
+    rows: Tensor  # [n, out]
+    columns: Tensor  # [n, in]
+
+    def __add__(self, other: Terms) -> Terms:
+        return Terms(
+            self.trace + other.trace,
+            self.relative + other.relative,
+            self.rows + other.rows,
+            self.columns + other.columns,
+        )
+
+
+def terms_of(record: Record, name: str, W: Tensor, bias: Tensor | None, samples: int, seed: int) -> Terms:
+    """All contributions of one layer on one chunk, in float64; `samples` of them in the whole split."""
+    layer = record.layers[name]
+    x, u = layer.x.double(), _answer_without_bias(layer, W, bias)
+    if x.shape[1] > W.shape[0]:
+        terms = _from_gradients(record.gauss_newton_weight_root(name), W)
+    else:
+        terms = _gauss_newton(record, name, x, u)
+    if layer.residual_times is None:
+        return terms
+    if is_probed(layer, samples):
+        return terms + _probed(layer, x, u, W, record.start, samples, seed)
+    return terms + _exact(layer, x, u, W)
+
+
+def _answer_without_bias(layer: LayerRecord, W: Tensor, bias: Tensor | None) -> Tensor:
+    """W x = z − b [n, T, out]; formed anew only where b is so large that the difference has lost its digits."""
+    z = layer.z.double()
+    if bias is None:
+        return z
+    u = z - bias
+    lost = bias.double().abs() > LARGE_BIAS * u.abs().amax((0, 1))
+    return layer.x.double() @ W.T if bool(lost.any()) else u
+
+
+def _gauss_newton(record: Record, name: str, x: Tensor, u: Tensor) -> Terms:
+    """The forms of Aᵀ A: with one vector per sample, diagonals of Jᵀ Λ J and (J W)ᵀ Λ J W, without any A."""
+    if x.shape[1] == 1:
+        A2, A_W2 = record.gauss_newton_diagonal(name), _pulled_diagonal(record, name)  # [n, out]  [n, in]
+        x2 = x[:, 0].square()
+        norm2 = x2.sum(1)
+        return Terms(norm2 * A2.sum(1), norm2 * A_W2.sum(1), A2 * u[:, 0].square(), A_W2 * x2)
+    A, A_W = record.gauss_newton_root(name), _root_times_weights(record, name)
+    K = x @ x.transpose(1, 2)  # [n, T, T]
+    return Terms(
+        _inner(K, A),
+        _inner(K, A_W),
+        (A * u[:, None]).sum(2).square().sum(1),
+        (A_W * x[:, None]).sum(2).square().sum(1),
+    )
+
+
+def _pulled_diagonal(record: Record, name: str) -> Tensor:
+    """The diagonal of (J W)ᵀ Λ J W [n, in], of the J W that others share, or block by block where it is too wide."""
+    layer, diagonal = record.layers[name], record.loss_function.curvature_diagonal
+    if not layer.layer.squeezes:
+        return in_blocks(diagonal, record.f, layer.pulled[:, :, 0])
+    W, numbers = layer.W.double(), layer.J.shape[1] * layer.layer.in_features
+    return in_blocks(lambda f, J: diagonal(f, J.double() @ W), record.f, layer.J[:, :, 0], numbers=numbers)
+
+
+def _root_times_weights(record: Record, name: str) -> Tensor:
+    """A W [n, C, T, in]: of A, or as the root of the curvature times the shared J W."""
+    layer = record.layers[name]
+    if layer.layer.squeezes:
+        return record.gauss_newton_root(name) @ layer.W.double()
+    return record.loss_function.curvature_root_times(record.f, layer.pulled)
+
+
+def _from_gradients(blocks: Iterable[Tensor], W: Tensor) -> Terms:
+    """The same forms from G [m, C, out, in], a few samples m at a time."""
+    columns: list[tuple[Tensor, ...]] = []
+    for G in blocks:
+        relative, weighted = (G * (W @ W.T @ G)).sum((1, 2, 3)), G * W
+        rows, by_input = weighted.sum(3).square().sum(1), weighted.sum(2).square().sum(1)
+        columns.append((G.square().sum((1, 2, 3)), relative, rows, by_input))
+    return Terms(*(torch.cat(column) for column in zip(*columns, strict=True)))
+
+
+def _inner(K: Tensor, A: Tensor) -> Tensor:
+    """Σ_tt' K_tt' Σ_c a_ct·a_ct'  [n]."""
+    flat = A.transpose(1, 2).flatten(2)  # [n, T, C·out]
+    return (K * (flat @ flat.transpose(1, 2))).sum((1, 2))
+
+
+def _exact(layer: LayerRecord, x: Tensor, u: Tensor, W: Tensor) -> Terms:
+    """The forms of R, from its columns (t, o), a few outputs o of one token t at a time."""
+    (n, _, out), K, W_W = u.shape, x @ x.transpose(1, 2), W @ W.T
+    trace, relative, rows, columns = (x.new_zeros(n, *size) for size in ((), (), (out,), (x.shape[2],)))
+    for t, outputs, R_to in layer.residual_columns():  # R_to [m, n, T, out]
+        near = torch.einsum("ns,mnso->nmo", K[:, t], R_to)
+        own = torch.diagonal(R_to[..., outputs], dim1=0, dim2=3)  # [n, T, m]
+        trace += torch.diagonal(near[..., outputs], dim1=1, dim2=2).sum(1)
+        relative += (near * W_W[outputs]).sum((1, 2))
+        rows[:, outputs] += u[:, t, outputs] * (u[..., outputs] * own).sum(1)
+        columns += x[:, t] * torch.einsum("mi,nsi,mnsi->ni", W[outputs], x, R_to @ W)
+    return Terms(trace, relative, rows, columns)
+
+
+def _probed(layer: LayerRecord, x: Tensor, u: Tensor, W: Tensor, start: int, samples: int, seed: int) -> Terms:
+    """The forms of R, each the mean over random directions whose covariance is the form's weight."""
+    assert layer.residual_times is not None
+    (n, _, out), size = u.shape, x.shape[2]
+    root, count = gram_root(x), probes(samples)
+    total = Terms(x.new_zeros(n), x.new_zeros(n), x.new_zeros(n, out), x.new_zeros(n, size))
+    for probe in range(count):
+        stream = seed * MOST_PROBES + probe
+        by_out, by_in = (signs(start, (n, root.shape[2], width), stream, x) for width in (out, size))
+        x_signed = x * by_in[:, :1]
+        moved = torch.stack([root @ by_out, root @ (by_in @ W.T), u * by_out[:, :1], x_signed @ W.T])
+        R_moved = layer.residual_times(moved)  # [4, n, T, out]
+        trace, relative, row, _ = moved * R_moved
+        column = (x_signed * (R_moved[3] @ W)).sum(1)
+        total += Terms(trace.sum((1, 2)), relative.sum((1, 2)), row.sum(1), column)
+    return Terms(*(part / count for part in (total.trace, total.relative, total.rows, total.columns)))

@@ -1,0 +1,1 @@
+"""How much worse is the model on data it has not seen?"""

@@ -1,0 +1,199 @@
+"""How much worse is the model on data it has not seen? The observed gap, with its uncertainty.
+
+Meaning   test minus train, of the mean loss and of the share of wrong answers.
+Source    counting; intervals of losses are percentile bootstrap intervals (Efron 1979), train and test drawn
+          independently, those of shares of wrong answers Wilson's (1927), and of their difference Newcombe's (1998).
+Can tell  whether the difference seen on these samples is more than chance.
+Cannot    tell why, nor what happens on data from elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit.maths.resample import interval, resampled_means
+from audit.maths.shares import difference_interval, wilson
+from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
+from audit.measures.gap.block import ClassGap, Confusion, GapReport, Mistake
+from audit.measures.gap.card import CARDS
+from audit.measures.gap.fit import measure_fit
+from audit.network.outcome import Outcome
+from audit.network.record import Record
+from audit.report.fields import Interval
+
+Array = NDArray[np.float64]
+ROUNDING = 1e-9  # of the loss: what two sums of equal numbers may differ by, and no difference between the splits
+TEST = 1 << 20  # keeps the draws of the two splits apart
+
+
+class GapMeasure:
+    """Losses and errors of both splits, and their difference."""
+
+    key = "gap"
+    question = "How much worse is the model on data it has not seen?"
+    cards: tuple[Card, ...] = CARDS
+
+    def start(self, audit: Audit) -> Fold:
+        """Needs no record: the outcomes of both splits are known."""
+        return _GapFold(audit)
+
+
+class _GapFold:
+    def __init__(self, audit: Audit) -> None:
+        self.audit = audit
+
+    def see(self, record: Record) -> None:
+        """Nothing of a record."""
+
+    def finish(self) -> Measurement:
+        """The gap, overall and by class."""
+        audit, settings = self.audit, self.audit.settings
+        outcomes = audit.train_outcome, audit.test_outcome
+        return Measurement(network=measure_gap(*outcomes, audit.data.classes, settings.bootstrap, settings.seed))
+
+
+MEASURE: Measure = GapMeasure()
+
+
+def measure_gap(train: Outcome, test: Outcome, classes: Sequence[str] | None, draws: int, seed: int) -> GapReport:
+    """The gap of loss and error, overall and by class."""
+    loss = _Difference(train.loss, test.loss, draws, seed)
+    errors = None if train.wrong is None or test.wrong is None else _errors(train.wrong, test.wrong)
+    return GapReport(
+        train_loss=loss.train,
+        train_loss_ci95=loss.train_ci95,
+        test_loss=loss.test,
+        test_loss_ci95=loss.test_ci95,
+        loss_gap=loss.gap,
+        loss_gap_ci95=loss.gap_ci95,
+        bootstrap=draws,
+        per_class=[_class_gap(train, test, *named, draws, seed) for named in enumerate(classes or ())],
+        confusion=None if errors is None or classes is None else count_confusions(test, classes),
+        skipped="error and accuracy do not exist for regression" if errors is None else None,
+        **(errors or _fits(train, test, draws, seed)),
+    )
+
+
+def _errors(train: Array, test: Array) -> dict[str, Any]:
+    """Error and accuracy of a classifier, from the wrong answers of each split."""
+    (wrong, ends), (wrong_test, ends_test) = (_share(part) for part in (train, test))
+    return {
+        "train_error": wrong,
+        "train_error_ci95": ends,
+        "test_error": wrong_test,
+        "test_error_ci95": ends_test,
+        "error_gap": wrong_test - wrong,
+        "error_gap_ci95": difference_interval(wrong_test, wrong, ends_test, ends),
+        "train_accuracy": 1 - wrong,
+        "train_accuracy_ci95": (1 - ends[1], 1 - ends[0]),
+        "test_accuracy": 1 - wrong_test,
+        "test_accuracy_ci95": (1 - ends_test[1], 1 - ends_test[0]),
+    }
+
+
+def _share(wrong: Array) -> tuple[float, tuple[float, float]]:
+    """Of wrong answers, with its interval."""
+    part = float(wrong.mean())
+    return part, wilson(part, len(wrong))
+
+
+def _fits(train: Outcome, test: Outcome, draws: int, seed: int) -> dict[str, Any]:
+    """RMSE and R² of a regression, and no errors."""
+    found: dict[str, Any] = dict.fromkeys(
+        (
+            *("train_error", "train_error_ci95", "test_error", "test_error_ci95", "error_gap", "error_gap_ci95"),
+            *("train_accuracy", "test_accuracy"),
+        )
+    )
+    fits = {"train": measure_fit(train, draws, seed), "test": measure_fit(test, draws, seed + TEST)}
+    return found | {f"{split}_{name}": value for split, fit in fits.items() for name, value in asdict(fit).items()}
+
+
+class _Difference:
+    """Means of one number on both splits, and their difference, with bootstrap intervals."""
+
+    def __init__(self, train: Array, test: Array, draws: int, seed: int) -> None:
+        self.train, self.test = float(train.mean()), float(test.mean())
+        size = ROUNDING * max(abs(self.train), abs(self.test))
+        self.gap = _unless_rounding(self.test - self.train, size)
+        train_means = resampled_means(train[:, None], draws, seed)[:, 0]
+        test_means = resampled_means(test[:, None], draws, seed + TEST)[:, 0]
+        self.train_ci95, self.test_ci95 = interval(train_means), interval(test_means)
+        ends = interval(test_means - train_means)
+        self.gap_ci95 = None if ends is None else (_unless_rounding(ends[0], size), _unless_rounding(ends[1], size))
+
+
+def _unless_rounding(value: float, size: float) -> float:
+    return 0.0 if abs(value) <= size else value
+
+
+def _class_gap(train: Outcome, test: Outcome, index: int, name: str, draws: int, seed: int) -> ClassGap:
+    there, here = train.labels == index, test.labels == index
+    both = bool(there.any() and here.any())
+    loss = _Difference(train.loss[there], test.loss[here], draws, seed) if both else None
+    absent = " and ".join(split for split, rows in (("train", there), ("test", here)) if not rows.any())
+    return ClassGap(
+        name=name,
+        train_samples=int(there.sum()),
+        test_samples=int(here.sum()),
+        train_loss=_mean(train.loss, there),
+        train_loss_ci95=_mean_interval(train.loss[there], draws, seed) if loss is None else loss.train_ci95,
+        test_loss=_mean(test.loss, here),
+        test_loss_ci95=_mean_interval(test.loss[here], draws, seed + TEST) if loss is None else loss.test_ci95,
+        train_error=_mean(train.wrong, there),
+        train_error_ci95=_class_error_interval(train.wrong, there),
+        test_error=_mean(test.wrong, here),
+        test_error_ci95=_class_error_interval(test.wrong, here),
+        loss_gap=None if loss is None else loss.gap,
+        loss_gap_ci95=None if loss is None else loss.gap_ci95,
+        skipped=None if both else f"no {absent} samples of this class",
+    )
+
+
+def _mean(values: Array | None, rows: NDArray[np.bool_]) -> float | None:
+    return float(values[rows].mean()) if values is not None and rows.any() else None
+
+
+def _mean_interval(values: Array, draws: int, seed: int) -> Interval:
+    return interval(resampled_means(values[:, None], draws, seed)[:, 0]) if len(values) else None
+
+
+def _class_error_interval(wrong: Array | None, rows: NDArray[np.bool_]) -> Interval:
+    return _share(wrong[rows])[1] if wrong is not None and rows.any() else None
+
+
+# Which class is answered for which on the test split: counting.
+
+
+MOST_CLASSES = 100  # beyond which the table would rule the report's size
+LISTED = 20
+
+
+def count_confusions(test: Outcome, classes: Sequence[str]) -> Confusion:
+    """The table of right class by answer, and its largest mistakes."""
+    right = test.labels.astype(np.int64)
+    table = np.zeros((len(classes), len(classes)), dtype=np.int64)
+    np.add.at(table, (right, answers(test)), 1)
+    mistakes = table - np.diag(table.diagonal())
+    order = np.argsort(-mistakes, axis=None, kind="stable")[:LISTED]
+    pairs = [divmod(int(place), len(classes)) for place in order]
+    return Confusion(
+        counts=table.tolist() if len(classes) <= MOST_CLASSES else None,
+        most=[
+            Mistake(label=classes[row], answer=classes[column], count=int(mistakes[row, column]))
+            for row, column in pairs
+            if mistakes[row, column]
+        ],
+        skipped=None if len(classes) <= MOST_CLASSES else f"more than {MOST_CLASSES} classes",
+    )
+
+
+def answers(outcome: Outcome) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The class that the model answers [n]: the largest score; with one score, its sign."""
+    scores = outcome.scores
+    return (scores[:, 0] >= 0).astype(np.int64) if scores.shape[1] == 1 else scores.argmax(1).astype(np.int64)

@@ -1,0 +1,1 @@
+"""Are the data fit to judge a model on? Copies, wrong labels, balance."""

@@ -1,0 +1,93 @@
+"""Test samples that are almost a train sample: far closer to one than chance would bring them.
+
+Where the density around a point is nearly even, the volume within the distance r₁ of its nearest neighbour, as a share
+of that within r_k, is the smallest of k − 1 even draws: P(r₁/r_k < t) = 1 − (1 − t^d)^(k−1), with d the dimension that
+the samples locally fill. d is taken from the outer half of the neighbours, out of reach of a few near copies: the mean
+of ln(r_k/r_j) is (1/j + … + 1/(k−1))/d.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from audit.measures.hygiene.mislabels import Tried
+from audit.measures.hygiene.neighbours import Electorate, look_around
+from audit.measures.hygiene.space import Space
+
+EXPECTED = 0.05  # near twins that chance alone may show in the whole test split
+CLOSEST = 1 / 3  # however many dimensions there are, a near twin is at least three times closer than the k-th neighbour
+YARDSTICK = 1000  # train samples that are looked at to see how common near twins are within train
+FEWEST = 5  # different train inputs below which there is no neighbourhood to compare with
+
+
+@dataclass(frozen=True)
+class NearTwins:
+    """The near twins found."""
+
+    flags: Tensor  # [q] which of the test samples that are not in train
+    nearest: Tensor  # [q] position in train of the nearest sample
+    ratio: Tensor  # [q] r₁/r_k
+    distance: Tensor  # [q] r₁
+    dimension: float
+    dimension_error: float  # standard error
+    threshold: float
+    within_train: float | None  # share of train samples with such a twin in train; None where test has none
+    looked_at: int  # train samples behind within_train
+
+
+def find_near_twins(tried: Tried, tests: int, voters: Electorate, seed: int) -> NearTwins:
+    """Near twins among the test samples that are not in train; `tests`: how many samples the split has."""
+    space, around = tried.space, tried.around_test
+    assert around is not None  # the caller made sure that there are such samples
+    dimension, error = local_dimension(around.distance)
+    threshold = closeness(dimension, around.distance.shape[1], tests)
+    ratio = _ratio(around.distance)
+    close = ratio < threshold
+    within = _share_within_train(space, voters, threshold, seed) if bool(close.any()) else None
+    return NearTwins(
+        flags=close,
+        nearest=around.nearest[:, 0],
+        ratio=ratio,
+        distance=around.distance[:, 0],
+        dimension=dimension,
+        dimension_error=error,
+        threshold=threshold,
+        within_train=within,
+        looked_at=min(YARDSTICK, len(voters.rows)),
+    )
+
+
+def _share_within_train(space: Space, voters: Electorate, threshold: float, seed: int) -> float:
+    """Share of train samples, a thousand at most, with a near twin within train."""
+    own = torch.randperm(len(voters.rows), generator=torch.Generator().manual_seed(seed))[:YARDSTICK]
+    own = own.to(voters.rows.device)
+    around = look_around(space, space.train, voters.rows[own], voters, own)
+    return float((_ratio(around.distance) < threshold).double().mean())
+
+
+def local_dimension(distance: Tensor) -> tuple[float, float]:
+    """The d of sorted distances [q, k], ∞ where all are equal, and its standard error."""
+    k = distance.shape[1]
+    j = (k + 1) // 2
+    inner, outer = distance[:, j - 1], distance[:, -1]
+    logs = (outer[inner > 0] / inner[inner > 0]).log()
+    spread = float(logs.mean()) if len(logs) else 0.0
+    if spread <= 0:
+        return math.inf, math.inf
+    dimension = sum(1 / i for i in range(j, k)) / spread
+    return dimension, dimension / spread * float(logs.std(correction=0)) / math.sqrt(len(logs))
+
+
+def closeness(dimension: float, k: int, tests: int) -> float:
+    """The t with 1 − (1 − t^d)^(k−1) = 0.05 / tests, at most 1/3."""
+    volume = -math.expm1(math.log1p(-EXPECTED / max(1, tests)) / (k - 1))
+    return min(CLOSEST, math.exp(math.log(volume) / dimension))
+
+
+def _ratio(distance: Tensor) -> Tensor:
+    outer = distance[:, -1]
+    return torch.where(outer > 0, distance[:, 0] / outer.where(outer > 0, torch.ones_like(outer)), 1.0)

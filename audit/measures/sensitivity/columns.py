@@ -1,0 +1,181 @@
+"""What the sensitivity measure keeps of the train samples: one number per sample and quantity, chunk after chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from audit.maths.blocks import in_blocks
+from audit.maths.singular import LocalMap, centred_log_volume, local_map
+from audit.network.layers import DenseLayer, dense_only
+from audit.network.record import LayerRecord, Record
+
+Array = NDArray[np.float64]
+SMALLEST = 1e-100  # an input below this is as good as zero: its inverse square is out of range
+
+
+@dataclass(frozen=True)
+class SampleColumns:
+    """The whole network [n]."""
+
+    theta: Array  # ‖∇_θ f‖_F² over all parameters
+    adaptive: Array  # Σ_j θ_j² ‖∂f/∂θ_j‖²
+    first_invariant: Array  # Σ_p x_p² ‖∂f/∂x_p‖² at the first layer's own input
+
+
+@dataclass(frozen=True)
+class InputColumns:
+    """The map from the model's input to the scores, K = ∂f/∂x [n]."""
+
+    largest: Array  # ‖K‖₂
+    log_volume: Array  # ½ ln det(K Kᵀ), −inf where the rank is below the number of scores
+    rank: Array
+    dimension: Array  # participation ratio; nan where K = 0
+    normalized: Array  # ‖x‖² ‖K‖₂²
+    invariant: Array  # Σ_p x_p² ‖∂f/∂x_p‖²
+    log_volume_centred: Array | None  # on the dimensions orthogonal to (1, …, 1); None for one score
+
+
+@dataclass(frozen=True)
+class MapColumns:
+    """One layer: the map from its input to the scores, and its gradients [n]."""
+
+    largest: Array  # ‖J W‖₂
+    frobenius: Array  # ‖J W‖_F
+    log_volume: Array  # ½ ln det(J W Wᵀ Jᵀ), −inf where the rank is below N
+    gradient: Array  # ‖∇_W f‖_F²
+    reach: Array  # ‖x‖, or σ_min(X) of its tokens
+
+
+@dataclass(frozen=True)
+class SkipColumns:
+    """A layer whose input also goes on another way [n]."""
+
+    whole: Array  # ‖∂f/∂x‖₂ over all ways
+    past: Array  # ‖∂f/∂x − J W‖₂
+
+
+@dataclass(frozen=True)
+class LayerColumns(MapColumns):
+    """A layer's columns, with what is the same for every sample."""
+
+    layer: DenseLayer
+    spectral_norm: float  # ‖W‖₂
+    alone: bool  # no other layer holds the same weights, so that ‖∇_W f‖ is a part of ‖∇_θ f‖
+    active: list[int]  # for each output, samples on which it moves a score
+    skip: SkipColumns | None
+
+    @property
+    def usable(self) -> NDArray[np.bool_]:
+        """Samples that the bounds speak of."""
+        return (self.reach > SMALLEST) & self.alone
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Everything that was kept, and what else the report needs to know."""
+
+    samples: SampleColumns
+    input: InputColumns | None  # None: the input is made of integers
+    layers: tuple[LayerColumns, ...]
+    first: LayerColumns  # the one that the bounds of a first layer are about
+    trace: Array | None  # what Tr H has beyond S(θ)
+    trace_skipped: str | None
+    outputs: int
+    epsilon: float
+    parameters: int
+    others: int  # parameters that no dense layer holds alone
+    sampled: tuple[float, float] | None  # adaptive sharpness from random changes, and its standard error
+
+    @property
+    def slack(self) -> float:
+        """How much rounding may break an inequality that is tight."""
+        return 1e-9 if self.epsilon < 1e-12 else 1e-4
+
+    @property
+    def dense(self) -> list[LayerColumns]:
+        """The dense layers, convolutions aside."""
+        kept = dense_only(tuple(columns.layer for columns in self.layers))
+        return [columns for columns in self.layers if columns.layer in kept]
+
+
+Part = TypeVar("Part", SampleColumns, InputColumns, MapColumns, SkipColumns)
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """The columns of chunks, one after the other."""
+    return type(parts[0])(**{name: _joined([getattr(part, name) for part in parts]) for name in vars(parts[0])})
+
+
+def _joined(values: Sequence[Array | None]) -> Any:
+    kept = [value for value in values if value is not None]
+    return np.concatenate(kept) if kept else None
+
+
+def column(values: Tensor) -> Array:
+    """A chunk's column [n]."""
+    found: Array = values.double().cpu().numpy()
+    return found
+
+
+# The local maps of a chunk: from a layer's input to the scores, and from the model's input to the scores.
+
+
+def layer_map(record: LayerRecord, epsilon: float) -> LocalMap:
+    """From the layer's own input to the scores."""
+    layer = record.layer
+    if layer.patches is None:
+        return local_map(record.local, layer.tokens * layer.in_features, epsilon, record.local_gram)
+    K = through_convolution(record)
+    return local_map(K, K.shape[2], epsilon)
+
+
+def through_convolution(record: LayerRecord) -> Tensor:
+    """∂f/∂x [n, C, size of x] at a convolution's own input: patches overlap, so J W alone counts pixels apart."""
+    assert record.layer.patches is not None
+    positions = prod(record.layer.patches.positions)
+    g = record.J.double().reshape(-1, positions, record.layer.out_features)
+    pulled = record.layer.patches.pull(record.W.double(), g)
+    return pulled.reshape(*record.J.shape[:2], -1)
+
+
+def invariant_at(record: LayerRecord) -> Tensor:
+    """Σ_p x_p² ‖(J W)_p‖² [n] at a layer's own input, that is at its patches if it is a convolution (Eq. 43)."""
+    if record.layer.patches is None and not record.layer.squeezes:
+        return in_blocks(lambda K, x: _invariant(K, x.double()), record.pulled, record.x)
+    W, numbers = record.W.double(), record.J.shape[1] * record.x[0].numel()
+    return in_blocks(lambda J, x: _invariant(J.double() @ W, x.double()), record.J, record.x, numbers=numbers)
+
+
+def input_columns(
+    record: Record, x: Tensor, first: LayerRecord, first_map: LocalMap, invariant: Tensor, epsilon: float
+) -> InputColumns | None:
+    """The map of the model's input x [n, D]; that of the first layer, where everything enters through it."""
+    if record.input_map is None:
+        return None
+    K, gram = record.input_map
+    local = first_map
+    if record.entrance is not first:
+        local = local_map(K, x.shape[1], epsilon, gram)
+        invariant = in_blocks(_invariant, K, x)  # pixels count once, in however many patches they are
+    centred = centred_log_volume(K, gram, local.largest, x.shape[1], epsilon) if K.shape[1] > 1 else None
+    return InputColumns(
+        largest=column(local.largest),
+        log_volume=column(local.log_volume),
+        rank=column(local.rank),
+        dimension=column(local.dimension),
+        normalized=column(x.square().sum(1) * local.largest.square()),
+        invariant=column(invariant),
+        log_volume_centred=None if centred is None else column(centred),
+    )
+
+
+def _invariant(K: Tensor, x: Tensor) -> Tensor:
+    """Σ_p x_p² ‖∂f/∂x_p‖² [n] of K [n, C, …] and x [n, …]."""
+    return (K * x[:, None]).square_().flatten(1).sum(1)

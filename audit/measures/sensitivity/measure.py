@@ -1,0 +1,148 @@
+"""How strongly, and in how many directions, do the scores answer to small changes of the input and of the weights?
+
+Source  "A simple connection from loss flatness to compressed representations in neural networks" (2024): MLS, volume
+        and dimensionality of the local map ∂f/∂x, sharpness S(θ), and the inequalities that tie them together.
+Way     everything about a dense layer follows from its input x and J = ∂f/∂z: ∂f/∂x = J W, ‖∇_W f‖_F² = ‖J‖_F² ‖x‖².
+        Other parameters: per-sample gradients (parameters.py). Each number is kept sample by sample, so that every mean
+        gets a bootstrap interval and every inequality is evaluated once, at the end.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from audit.maths.blocks import in_blocks
+from audit.maths.singular import LocalMap, smallest_singular_value, spectral_norm
+from audit.measures.contract import Audit, Measure, Measurement
+from audit.measures.sensitivity.card import CARDS
+from audit.measures.sensitivity.columns import (
+    Columns,
+    InputColumns,
+    LayerColumns,
+    MapColumns,
+    SampleColumns,
+    column,
+    input_columns,
+    invariant_at,
+    joined,
+    layer_map,
+)
+from audit.measures.sensitivity.sharpness import DenseSquares, TraceFold, dense_squares, sampled_adaptive_sharpness
+from audit.measures.sensitivity.skips import SkipFold
+from audit.measures.sensitivity.summary import summarise
+from audit.network.hooks import as_fed
+from audit.network.layers import DenseLayer, dense_only
+from audit.network.parameter_gradients import closed_parameters, other_parameters
+from audit.network.record import LayerRecord, Record
+
+
+class Sensitivity:
+    """The measure."""
+
+    key = "sensitivity"
+    question = "How strongly, and in how many directions, do the scores answer to small changes of the input?"
+    cards = CARDS
+
+    def start(self, audit: Audit) -> SensitivityFold:
+        """Begins an audit."""
+        return SensitivityFold(audit)
+
+
+MEASURE: Measure = Sensitivity()
+
+
+class SensitivityFold:
+    """The measure at work: per-sample columns, filled chunk by chunk."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit, network = audit, audit.network
+        self._closed = {layer.name: closed_parameters(network, layer) for layer in audit.layers}
+        self._beyond_dense = other_parameters(network, dense_only(audit.layers))
+        self._first = first_layer(dense_only(audit.layers))
+        self._samples: list[SampleColumns] = []
+        self._input: list[InputColumns] = []
+        self._maps: dict[str, list[MapColumns]] = {layer.name: [] for layer in audit.layers}
+        self._active: dict[str, Tensor] = {}
+        self._skips, self._trace = SkipFold(audit), TraceFold(audit, self._beyond_dense)
+
+    def see(self, record: Record) -> None:
+        """Takes in one chunk of the train split."""
+        audit = self._audit
+        x = as_fed(audit.network, audit.train.x[record.start : record.start + len(record.f)])
+        assert record.others is not None
+        theta, adaptive = record.others.squares()
+        for name, layer in record.layers.items():
+            squares = self._squares(layer)
+            weight, bias = (float(alone) for alone in self._closed[name])
+            theta = theta + weight * squares.weight + bias * squares.bias
+            adaptive = adaptive + weight * squares.adaptive_weight + bias * squares.adaptive_bias
+            mapped = layer_map(layer, audit.epsilon)
+            self._keep(layer, mapped, squares)
+            if name == self._first.name:
+                first_map = mapped
+        first = record.layers[self._first.name]
+        invariant = invariant_at(first)
+        self._samples.append(SampleColumns(column(theta), column(adaptive), column(invariant)))
+        entering = input_columns(record, x.flatten(1).double(), first, first_map, invariant, audit.epsilon)
+        if entering is not None:
+            self._input.append(entering)
+        self._skips.see(record, x)
+        self._trace.see(record)
+
+    def finish(self) -> Measurement:
+        """Answers, after the last chunk."""
+        audit, trace = self._audit, self._trace.parts()
+        layers = {layer.name: self._layer(layer) for layer in audit.layers}
+        columns = Columns(
+            samples=joined(self._samples),
+            input=joined(self._input) if self._input else None,
+            layers=tuple(layers.values()),
+            first=layers[self._first.name],
+            trace=np.concatenate(trace) if trace else None,
+            trace_skipped=self._trace.skipped,
+            outputs=audit.train_outcome.scores.shape[1],
+            epsilon=audit.epsilon,
+            parameters=sum(value.numel() for value in audit.network.parameters()),
+            others=sum(audit.network.get_parameter(name).numel() for name in self._beyond_dense),
+            sampled=self._sampled() if audit.settings.adaptive_draws else None,
+        )
+        return summarise(columns, audit.settings.bootstrap, audit.settings.seed)
+
+    def _layer(self, layer: DenseLayer) -> LayerColumns:
+        return LayerColumns(
+            **vars(joined(self._maps[layer.name])),
+            layer=layer,
+            spectral_norm=spectral_norm(self._audit.weight(layer)),
+            alone=self._closed[layer.name][0],
+            active=self._active[layer.name].tolist(),
+            skip=self._skips.of(layer.name),
+        )
+
+    def _squares(self, record: LayerRecord) -> DenseSquares:
+        bias = self._audit.network.get_submodule(record.layer.module).bias
+        assert bias is None or isinstance(bias, Tensor)
+        return dense_squares(record, self._audit.weight(record.layer), bias)
+
+    def _keep(self, record: LayerRecord, local: LocalMap, squares: DenseSquares) -> None:
+        """A layer's columns, and on how many samples each of its outputs moves a score."""
+        name, reach = record.layer.name, smallest_singular_value(record.x)
+        parts = (local.largest, local.frobenius, local.log_volume, squares.weight, reach)
+        self._maps[name].append(MapColumns(*map(column, parts)))
+        moving = in_blocks(lambda J: (J != 0).any(2).any(1), record.J).sum(0)  # [n, C, T, out] → [out]
+        self._active[name] = self._active.get(name, 0) + moving
+
+    def _sampled(self) -> tuple[float, float]:
+        audit = self._audit
+        size = audit.capture.forward_size
+        whole = len(audit.train.x) // size * size or len(audit.train.x)  # a fixed batch leaves an incomplete rest out
+        x = audit.train.x if audit.capture.fixed_batch is None else audit.train.x[:whole]
+        chunks = [as_fed(audit.network, part) for part in torch.split(x, size)]
+        return sampled_adaptive_sharpness(audit.network, chunks, audit.settings.adaptive_draws, audit.settings.seed)
+
+
+def first_layer(layers: tuple[DenseLayer, ...]) -> DenseLayer:
+    """The layer that the bounds start from: the one fed by the input, best alone; else the first of all."""
+    fed = [layer for layer in layers if layer.fed_by_input]
+    return next((layer for layer in fed if layer.cut_point), (fed or list(layers))[0])

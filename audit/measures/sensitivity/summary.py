@@ -1,0 +1,177 @@
+"""From per-sample columns to the blocks of the report: means, their intervals, the chain and the bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from audit.measures.contract import Measurement
+from audit.measures.sensitivity.block import Bound, Histogram, LayerSensitivity, NetworkSensitivity
+from audit.measures.sensitivity.bounds import Bounds, plain_bound, skip_form
+from audit.measures.sensitivity.columns import Array, Columns, InputColumns, LayerColumns
+from audit.measures.sensitivity.means import NOTHING, Maybe, Means
+
+BINS = 40
+NO_INPUT = "the input is made of integers, such as token ids, so there is no derivative with respect to it"
+ONE_SCORE = "one of the volumes compares a model's outputs with each other, and this model has only one output"
+NO_VOLUME = "no sample has a Jacobian of full rank, so every volume is zero and has no logarithm"
+
+
+def summarise(columns: Columns, draws: int, seed: int) -> Measurement:
+    """The blocks of every layer and of the network."""
+    means = _means(columns, draws, seed)
+    layers = {layer.layer.name: _layer(layer, means, columns.slack) for layer in columns.layers}
+    return Measurement(layers, _network(columns, means))
+
+
+def _means(columns: Columns, draws: int, seed: int) -> Means:
+    """Every column behind a mean, resampled together."""
+    plain = [columns.samples.theta, columns.samples.adaptive]
+    plain += [part for layer in columns.layers for part in (layer.largest, layer.gradient)]
+    partial = [layer.log_volume for layer in columns.layers]
+    if columns.trace is not None:
+        plain.append(columns.trace)
+    if columns.input is not None:
+        given = columns.input
+        plain += [given.largest, given.rank, given.normalized, given.invariant]
+        partial += [given.log_volume, given.dimension]
+        partial += [] if given.log_volume_centred is None else [given.log_volume_centred]
+    return Means(plain, partial, draws, seed)
+
+
+def _layer(layer: LayerColumns, means: Means, slack: float) -> LayerSensitivity:
+    mls, mls_ci95 = means.mean(layer.largest)
+    mean_log, mean_log_ci95 = means.mean_where_any(layer.log_volume)
+    log_mean, log_mean_ci95 = means.log_mean(layer.log_volume)
+    sharpness, sharpness_ci95 = means.mean(layer.gradient)
+    return LayerSensitivity(
+        mls=mls,
+        mls_ci95=mls_ci95,
+        mean_log_volume=mean_log,
+        mean_log_volume_ci95=mean_log_ci95,
+        log_mean_volume=log_mean,
+        log_mean_volume_ci95=log_mean_ci95,
+        rank_deficient_samples=int((~np.isfinite(layer.log_volume)).sum()),
+        weight_spectral_norm=layer.spectral_norm,
+        sharpness=sharpness,
+        sharpness_ci95=sharpness_ci95,
+        degenerate_inputs=int((layer.reach == 0).sum()),
+        units_active=layer.active,
+        skip=skip_form(layer, slack),
+        skipped=NO_VOLUME if mean_log is None else None,
+    )
+
+
+def _network(columns: Columns, means: Means) -> NetworkSensitivity:
+    dense, samples = columns.dense, columns.samples
+    at_first = Bounds([columns.first], samples.theta, _about(columns), columns.slack)
+    sampled, error = columns.sampled or (None, None)
+    return NetworkSensitivity(
+        sharpness_trace_skipped=columns.trace_skipped,
+        adaptive_sharpness_sampled=sampled,
+        adaptive_sharpness_sampled_std=error,
+        chain=at_first.chain(),
+        bounds=_bounds(columns, at_first),
+        bounds_input=_about(columns),
+        parameters=columns.parameters,
+        parameters_beyond_dense=columns.others,
+        **_with_intervals(
+            sharpness=means.mean(samples.theta),
+            sharpness_trace=NOTHING if columns.trace is None else means.of(np.add, samples.theta, columns.trace),
+            nmls=means.of(lambda *parts: sum(parts), *(layer.largest for layer in dense)),
+            log_network_volume=means.log_mean(*(layer.log_volume for layer in dense)),
+            adaptive_sharpness=means.mean(samples.adaptive),
+            matrix_normalized_sharpness=means.of(
+                lambda *parts: sum(layer.spectral_norm * part**0.5 for layer, part in zip(dense, parts, strict=True)),
+                *(layer.gradient for layer in dense),
+            ),
+        ),
+        **(_no_input() if columns.input is None else _of_input(columns.input, means)),
+    )
+
+
+def _with_intervals(**found: Maybe) -> dict[str, Any]:
+    """`name` and `name_ci95` of each."""
+    return {f"{name}{tail}": pair[place] for name, pair in found.items() for place, tail in enumerate(("", "_ci95"))}
+
+
+def _no_input() -> dict[str, Any]:
+    """Nothing about ∂f/∂input, and the reason."""
+    names = (
+        *("mls", "mean_log_volume", "log_mean_volume", "mean_log_volume_centred", "mean_rank"),
+        *("dimensionality", "input_invariant_mls", "normalized_mls"),
+    )
+    nothing = _with_intervals(**dict.fromkeys(names, NOTHING))
+    return {**nothing, "rank_deficient_samples": None, "rank_deficient_samples_centred": None, "skipped": NO_INPUT}
+
+
+def _of_input(given: InputColumns, means: Means) -> dict[str, Any]:
+    """Everything about ∂f/∂input."""
+    centred = given.log_volume_centred
+    volume = means.mean_where_any(given.log_volume)
+    why = [NO_VOLUME] * (volume[0] is None) + [ONE_SCORE] * (centred is None)
+    return {
+        **_with_intervals(
+            mls=means.mean(given.largest),
+            mean_log_volume=volume,
+            log_mean_volume=means.log_mean(given.log_volume),
+            mean_log_volume_centred=NOTHING if centred is None else means.mean_where_any(centred),
+            mean_rank=means.mean(given.rank),
+            dimensionality=means.mean_where_any(given.dimension),
+            input_invariant_mls=means.mean(given.invariant),
+            normalized_mls=means.mean(given.normalized),
+        ),
+        "rank_deficient_samples": int((~np.isfinite(given.log_volume)).sum()),
+        "rank_deficient_samples_centred": None if centred is None else int((~np.isfinite(centred)).sum()),
+        "histogram": _histogram(given.largest),
+        "skipped": "; ".join(why) or None,
+    }
+
+
+def _histogram(values: Array) -> Histogram:
+    low, high = float(values.min()), float(values.max())
+    told_apart = high - low > BINS * np.spacing(max(abs(low), abs(high)))
+    counts, edges = np.histogram(values, bins=BINS if told_apart else [low, high])
+    return Histogram(edges=edges.tolist(), counts=counts.tolist())
+
+
+def _bounds(columns: Columns, at_first: Bounds) -> list[Bound]:
+    everywhere = Bounds(
+        columns.dense,
+        columns.samples.theta,
+        "the inputs of all dense layers",
+        columns.slack,
+    )
+    return [
+        at_first.volume("prop-3.4", columns.outputs),
+        everywhere.volume("prop-3.6", columns.outputs),
+        at_first.sensitivity("prop-3.8"),
+        everywhere.sensitivity("prop-3.10"),
+        _input_invariant_bound(columns),
+        everywhere.weighted_sensitivity("eq-35"),
+    ]
+
+
+def _input_invariant_bound(columns: Columns) -> Bound:
+    """(1/d) mean Σ_p x_p² ‖∂f/∂x_p‖² ≤ mean Σ_j θ_j² ‖∂f/∂θ_j‖², d the first layer's outputs (Prop. E.4)."""
+    first, about = columns.first, _about(columns)
+    why = None
+    if first.layer.tokens > 1:
+        why = "the first layer acts on several tokens, whose gradients may cancel: the inequality is not proven there"
+    elif not first.alone:
+        why = "the first layer shares its weights with another layer, so its own gradient is not a part of the sum"
+    if why:
+        nothing: dict[str, Any] = dict.fromkeys(("left", "right", "holds", "tightness"))
+        return Bound(id="prop-e.4", log=False, about=about, skipped=why, **nothing)
+    left = float(columns.samples.first_invariant.mean()) / first.layer.out_features
+    return plain_bound("prop-e.4", left, float(columns.samples.adaptive.mean()), columns.slack, about)
+
+
+def _about(columns: Columns) -> str:
+    first = columns.first.layer
+    if first.fed_by_input and first.cut_point:
+        return "the model's input"
+    if first.fed_by_input:
+        return f"the model's input, through layer {first.name} alone: other ways lead past it (Eq. 17)"
+    return f"the input of {first.name}, the first dense layer: no dense layer is fed by the model's input"

@@ -1,0 +1,47 @@
+"""The measures, in the order of the report, and the walk that feeds them all at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+
+from audit.measures.catalogue import CATALOGUE
+from audit.measures.contract import Audit, Measure, Measurement, Stages
+
+MEASURES: tuple[Measure, ...] = tuple(
+    import_module(f"audit.measures.{entry.key}.measure").MEASURE for entry in CATALOGUE
+)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What the capture pass saw of the network behind a layer."""
+
+    curved: bool = False
+    curvature: str = "exact"
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything the suite found."""
+
+    measurements: dict[str, Measurement]  # by Measure.key
+    tails: dict[str, Tail]  # by layer name
+
+
+def run_suite(audit: Audit, progress: Stages) -> Results:
+    """One capture pass over the train split, seen by every measure; then each measure finishes."""
+    with progress.stage("capture", "Capturing every dense layer"):
+        folds = {measure.key: measure.start(audit) for measure in MEASURES}
+        tails = {layer.name: Tail() for layer in audit.layers}
+        for record in progress.steps(audit.train, audit.train.chunks):
+            for name, layer in record.layers.items():
+                curved = tails[name].curved or layer.residual_times is not None
+                tails[name] = Tail(curved, layer.curvature if layer.curvature != "exact" else tails[name].curvature)
+            for fold in folds.values():
+                fold.see(record)
+    measurements = {}
+    for key, fold in folds.items():
+        with progress.stage(f"measure {key}", f"Measuring {key}"):
+            measurements[key] = fold.finish()
+    return Results(measurements, tails)

@@ -1,0 +1,133 @@
+"""The memory budget: how much there is, and how many samples may be on the table at once."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from audit.errors import BudgetError, UsageError
+from audit.network.closed_forms import form_of, scores_together
+from audit.network.layers import DenseLayer, Layers, PassedBy, entrance
+
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+COMFORTABLE = 128 << 20  # bytes of Jacobians per chunk beyond which a CPU only waits for memory
+COMFORTABLE_IN_TURN = 48 << 20  # the same where one backward pass after the other walks over the same activations
+OVERHEAD = 2.0  # temporaries of autograd and of the measures, over what the estimate counts
+
+
+def budget_bytes(memory: str | None) -> int:
+    """Bytes of "512MB", "2G", "1.5 GiB"; a quarter of this machine's memory where nothing is said."""
+    if memory is None:
+        return _machine_bytes() // 4
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?\s*", memory.upper())
+    if match is None or float(match[1]) == 0:
+        raise UsageError(f"--memory: {memory!r} is not an amount of memory; write it like 512MB or 2GB.")
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+def _machine_bytes() -> int:
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 8 << 30  # Windows has no sysconf; a small machine is the safe guess
+
+
+@torch.no_grad()
+def bytes_per_sample(
+    network: nn.Module, example: Tensor, layers: tuple[DenseLayer, ...], outputs: int, side_by_side: bool = True
+) -> int:
+    """Upper estimate of what one sample needs in a forward and `outputs` backward passes.
+
+    Activations once, their gradients once, or once per output where the backward passes run side by side, and for each
+    dense layer its input, answer and Jacobian; at other layers' answers, the signals of the scores held at once.
+    """
+    counted, heard = [example.numel()], [0]
+
+    def count(module: nn.Module, _inputs: object, output: object) -> None:
+        counted.append(_numbers(output))
+        if form_of(module) is not None:
+            heard.append(_numbers(output))
+
+    leaves = [module for module in network.modules() if not any(True for _ in module.children())]
+    handles = [module.register_forward_hook(count) for module in leaves]
+    try:
+        network(example)
+    finally:
+        for handle in handles:
+            handle.remove()
+    activations, answers = (sum(parts) / len(example) for parts in (counted, heard))
+    dense = sum(_layer_numbers(layer, outputs) for layer in layers)
+    size = torch.finfo(next(network.parameters()).dtype).bits // 8
+    if entrance(layers) is None:  # ∂f/∂input comes from the backward passes, and is looked at in float64
+        dense += outputs * (int((1 + 8 / size) * example.numel() / len(example)) + outputs)
+    held = 0.0 if side_by_side else answers * min(outputs, scores_together(int(answers)))
+    return int(size * (OVERHEAD * (activations * (1 + (outputs if side_by_side else 1)) + dense) + held))
+
+
+def _layer_numbers(layer: DenseLayer, outputs: int) -> int:
+    """Numbers that a layer adds for each sample.
+
+    The patches of a convolution are many times its input, and their pseudo-inverse takes as much again.
+    """
+    numbers = layer.tokens * (layer.in_features + (outputs + 3) * layer.out_features)
+    width = layer.out_features if layer.squeezes else layer.in_features
+    numbers += outputs * (layer.tokens * width + outputs)  # J W or narrower, and its Gram matrix, while looked at
+    if layer.patches is None:
+        return numbers
+    return numbers + 3 * layer.tokens * layer.in_features + outputs * layer.patches.channels * prod(layer.patches.space)
+
+
+def without_what_does_not_fit(network: nn.Module, example: Tensor, layers: Layers, outputs: int, room: int) -> Layers:
+    """The layers, without the largest convolutions where one batch like `example` would not fit into `room` with them.
+
+    Dense layers are never left out: where they do not fit, the whole audit does not.
+    """
+    kept, passed = list(layers.dense), list(layers.passed_by)
+    convolutions = [layer for layer in kept if layer.patches is not None]
+    for largest in sorted(convolutions, key=lambda layer: _layer_numbers(layer, outputs), reverse=True):
+        needed = len(example) * bytes_per_sample(network, example, tuple(kept), outputs, side_by_side=False)
+        if needed <= room or len(kept) == 1:
+            break
+        kept.remove(largest)
+        why = (
+            f"a convolution with {largest.tokens:,} patches of {largest.in_features:,} numbers: with it "
+            f"{_samples(len(example))} {_readable(needed)}, more than the memory budget leaves; raise --memory"
+        )
+        passed.append(PassedBy(largest.name, largest.op, why))
+    return replace(layers, dense=tuple(kept), passed_by=tuple(passed))
+
+
+def _samples(count: int) -> str:
+    return "one sample takes" if count == 1 else f"one batch of {count} samples takes"
+
+
+def chunk_size(per_sample: int, budget: int, standing: int, in_turn: bool = False) -> int:
+    """Samples per chunk: as many as fit into the budget beside what stands in memory anyway, but no more than help.
+
+    Fewer help where convolutions have the backward passes run `in_turn`: a cache should hold what these share.
+    """
+    room, comfortable = budget - standing, COMFORTABLE_IN_TURN if in_turn else COMFORTABLE
+    if room < per_sample:
+        raise BudgetError(
+            f"The memory budget of {_readable(budget)} is too small: the model and the data take {_readable(standing)} "
+            f"and one sample {_readable(per_sample)} more; raise --memory or lower --samples."
+        )
+    return max(1, min(room // per_sample, max(8, comfortable // per_sample), 1000))
+
+
+def _numbers(output: object) -> int:
+    if isinstance(output, Tensor):
+        return output.numel()
+    return sum(_numbers(part) for part in output) if isinstance(output, (tuple, list)) else 0
+
+
+def _readable(size: int) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1024 or unit == "GB":
+            return f"{size:.3g} {unit}"
+        size //= 1024
+    raise AssertionError

@@ -1,0 +1,187 @@
+"""What one pass over the network leaves on the table for the measures.
+
+A `Record` holds a chunk of samples, not the whole split: measures fold over the stream of records, so memory stays flat
+in the number of samples. n samples in the chunk, C scores, T tokens (1 for a plain dense layer; a layer called k times
+on one sample has the tokens of all its calls, one after the other).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from audit.maths.blocks import in_blocks
+from audit.network.chunk_gradients import ChunkGradients
+from audit.network.layers import DenseLayer
+from audit.network.loss import Loss
+
+WEIGHT_NUMBERS = 1 << 22  # numbers in one block of derivatives in the weights
+COLUMNS = 4  # of R that are formed at once
+
+
+@dataclass(frozen=True)
+class LayerRecord:
+    """One dense layer z = W x + b on a chunk of samples."""
+
+    layer: DenseLayer
+    W: Tensor  # [out, in]
+    x: Tensor  # [n, T, in]       what the layer was given
+    z: Tensor  # [n, T, out]      what it answered
+    J: Tensor  # [n, C, T, out]   ∂f/∂z; C = 0 where only a forward pass was asked for
+    gradient: Tensor  # [n, C]    ∂l/∂f, float64
+    narrow: Tensor | None  # [out, out]  J times it has the singular values of J W; None where that saves nothing
+    curvature: str  # "exact", or "gauss-newton" where the network after z has no second derivative to be had
+    residual_times: Callable[[Tensor], Tensor] | None
+    """V […, n, T, out] → R V with R = Σ_c (∂l/∂f_c) ∂²f_c/∂z², the curvature that Gauss–Newton leaves out; None where
+    the network after z is piecewise linear on these samples, so that R = 0."""
+
+    @property
+    def delta(self) -> Tensor:
+        """∂l/∂z = Jᵀ ∂l/∂f  [n, T, out], float64."""
+        return torch.einsum("ncto,nc->nto", self.J.double(), self.gradient)
+
+    @cached_property
+    def pulled(self) -> Tensor:
+        """J W, what the layer carries of ∂f/∂x [n, C, T, in], float64: formed once for all who ask, until `release`."""
+        return self.J.double() @ self.W.double()
+
+    def hold(self, pulled: Tensor) -> None:
+        """Takes J W where the backward pass has formed it on its way."""
+        self.__dict__["pulled"] = pulled
+
+    @cached_property
+    def local(self) -> Tensor:
+        """K [n, C, …] with the singular values of J W, float64: J W itself, or narrower. Kept until `release`."""
+        return (self.pulled if self.narrow is None else self.J.double() @ self.narrow).flatten(2)
+
+    @cached_property
+    def local_gram(self) -> Tensor:
+        """K Kᵀ [n, C, C]. Kept until `release`."""
+        return self.local @ self.local.mT
+
+    @cached_property
+    def squared_slopes(self) -> Tensor:
+        """Σ_ct J² [n, out], float64. Kept until `release`."""
+        return in_blocks(lambda J: J.double().square().sum((1, 2)), self.J)
+
+    def release(self) -> None:
+        """Lets go of what can be formed again."""
+        for formed in ("pulled", "local", "local_gram", "squared_slopes"):
+            self.__dict__.pop(formed, None)
+
+    def residual_columns(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Columns (t, o) of R: one token t, a few outputs o [m], and R's columns [m, n, T, out]."""
+        if self.residual_times is None:
+            return
+        n, T, out = self.z.shape
+        units = torch.eye(out, dtype=torch.float64, device=self.z.device)
+        for t in range(T):
+            for outputs in torch.split(torch.arange(out, device=self.z.device), COLUMNS):
+                V = units.new_zeros(len(outputs), n, T, out)
+                V[:, :, t] = units[outputs, None]
+                yield t, outputs, self.residual_times(V)
+
+    def residual(self) -> Tensor | None:
+        """R itself [n, T·out, T·out]."""
+        if self.residual_times is None:
+            return None
+        return torch.cat([columns.flatten(2) for _, _, columns in self.residual_columns()]).permute(1, 2, 0)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A chunk of samples after one forward and C backward passes."""
+
+    start: int  # position of the chunk's first sample in the split
+    f: Tensor  # [n, C]     scores, float64
+    y: Tensor  # [n] or [n, C]
+    loss: Tensor  # [n]     float64
+    gradient: Tensor  # [n, C]  ∂l/∂f, float64, without cancellation
+    layers: Mapping[str, LayerRecord]  # by DenseLayer.name
+    entrance: LayerRecord | None  # the layer that everything enters through: ∂f/∂input is its J W
+    loss_function: Loss
+    by_input: Tensor | None  # [C, ≥ n, …]  ∂f/∂input from the backward passes, where there is no such layer
+    others: ChunkGradients | None  # of the parameters outside the dense layers; None after a forward pass alone
+
+    @property
+    def input_jacobian(self) -> Callable[[], Tensor] | None:
+        """∂f/∂input [n, C, D]; None for integer inputs, and where nobody wanted it."""
+        first, raw = self.entrance, self.by_input
+        if first is not None:
+            return lambda: first.pulled.flatten(2)  # [n, C, T, in] → [n, C, T·in]
+        return None if raw is None else lambda: raw.transpose(0, 1)[: len(self.f)].flatten(2)
+
+    @cached_property
+    def input_map(self) -> tuple[Tensor, Tensor] | None:
+        """K [n, C, …] with the singular values of ∂f/∂input, float64, and K Kᵀ. Kept until `release`."""
+        if self.entrance is not None:
+            return self.entrance.local, self.entrance.local_gram
+        if self.input_jacobian is None:
+            return None
+        K = self.input_jacobian().double()
+        return K, K @ K.mT
+
+    def release(self) -> None:
+        """Lets go of what can be formed again."""
+        for formed in ("input_map", "_diagonals"):
+            self.__dict__.pop(formed, None)
+        for layer in self.layers.values():
+            layer.release()
+        if self.others is not None:
+            self.others.release()
+
+    def bytes(self) -> int:
+        """What keeping this record costs, its autograd graph aside."""
+        held = [self.f, self.loss, self.gradient]
+        held += [part for layer in self.layers.values() for part in (layer.x, layer.z, layer.J)]
+        held += [] if self.by_input is None else [self.by_input]
+        return sum(part.numel() * part.element_size() for part in held)
+
+    def has_graph(self) -> bool:
+        """Whether some layer's tail is curved, so that the record holds on to its forward pass."""
+        return any(layer.residual_times is not None for layer in self.layers.values())
+
+    def gauss_newton_root(self, name: str) -> Tensor:
+        """A [n, C, T, out], float64, with Jᵀ Λ J = Aᵀ A: the Gauss–Newton part of S = ∂²l/∂z²."""
+        return self.loss_function.curvature_root_times(self.f, self.layers[name].J.double())
+
+    def gauss_newton_diagonal(self, name: str) -> Tensor:
+        """The diagonal of Jᵀ Λ J [n, T·out], float64. Kept until `release`."""
+        if name not in self._diagonals:
+            diagonal = self.loss_function.curvature_diagonal
+            J = self.layers[name].J.flatten(2)
+            self._diagonals[name] = in_blocks(lambda f, J: diagonal(f, J.double()), self.f, J)
+        return self._diagonals[name]
+
+    @cached_property
+    def _diagonals(self) -> dict[str, Tensor]:
+        return {}
+
+    def gauss_newton_weight_root(self, name: str) -> Iterator[Tensor]:
+        """G = Σ_t a_t x_tᵀ [m, C, out, in], float64, a few samples m at a time: Σ_c vec G_c vec G_cᵀ is H_W's part.
+
+        The way for many tokens: nothing here is as large as a matrix between tokens.
+        """
+        layer, A = self.layers[name], self.gauss_newton_root(name)
+        rows = max(1, WEIGHT_NUMBERS // (A.shape[1] * layer.layer.in_features * layer.layer.out_features))
+        for A_part, x_part in zip(torch.split(A, rows), torch.split(layer.x, rows), strict=True):
+            yield torch.einsum("ncto,nti->ncoi", A_part, x_part.double())
+
+    def curvature_times(self, name: str, V: Tensor) -> Tensor:
+        """S V with S = ∂²l/∂z² = Jᵀ Λ J + R of layer `name`; V [n, T, out] → [n, T, out], float64."""
+        layer = self.layers[name]
+        J = layer.J.double()
+        JV = torch.einsum("ncto,nto->nc", J, V)
+        S_V = torch.einsum("ncto,nc->nto", J, self.loss_function.curvature_times(self.f, JV))
+        return S_V if layer.residual_times is None else S_V + layer.residual_times(V)
+
+    def curvature(self, name: str) -> Tensor:
+        """S itself [n, T·out, T·out], float64."""
+        A = self.gauss_newton_root(name).flatten(2)
+        S = torch.einsum("nci,ncj->nij", A, A)
+        R = self.layers[name].residual()
+        return S if R is None else S + R

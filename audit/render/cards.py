@@ -1,0 +1,193 @@
+"""Definition cards: what each number is, where it comes from, what it can and cannot tell. No torch here.
+
+A measure takes its cards from the file of its name; `ALL_CARDS` has them in the order of the report.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, get_args, get_type_hints
+
+from audit.errors import UsageError
+from audit.findings.rules import RULES
+from audit.measures.catalogue import CATALOGUE, KEYS_OF_REPORT
+from audit.report.fields import Card
+
+OF_FINDINGS = tuple(
+    Card(
+        id=f"findings.{rule.id}",
+        title=rule.title,
+        meaning=rule.meaning,
+        formula=rule.conditions,
+        source=rule.source,
+        variant=f"Limits: {rule.origin}",
+        cannot_tell=rule.cannot_tell,
+    )
+    for rule in RULES
+)
+"""Each rule's own words, with the origin of its limits."""
+ALL_CARDS: tuple[Card, ...] = (*(card for entry in CATALOGUE for card in entry.cards), *OF_FINDINGS)
+
+
+# Finds the card of a number by whatever name a reader has for it: its path in the JSON, its key, its symbol.
+
+
+# What a key says about the same number: its interval, its spread, its largest or total over layers.
+FORMS = ("_ci95", "_std", "_skipped", "_max", "_sum", "_sigma", "_per_sample", "_centred")
+# What the pages call a number, in small letters, where neither its key nor its title says so.
+ALSO = {
+    "gap": ("gap.error_gap", "gap.loss_gap", "duality.gap"),
+    "steepness": ("duality.sigma_g",),
+    "σ_g": ("duality.sigma_g",),
+    "reach": ("duality.sigma_w",),
+    "σ_w": ("duality.sigma_w",),
+    "t_g": ("duality.total_g",),
+    "t_w": ("duality.total_g",),
+    "t_h": ("duality.total_g", "flatness.trace"),
+    "sharp": ("duality.sharp",),
+    "flat": ("duality.sharp",),
+    "fisher determinant": ("fisher.gamma",),
+    "γ̂": ("fisher.gamma",),
+    "γ": ("fisher.gamma_full",),
+    "s": ("sensitivity.sharpness",),
+    "s(θ)": ("sensitivity.sharpness",),
+}
+
+
+def find_cards(name: str) -> list[Card]:
+    """The cards that a name means; several where measures share a key.
+
+    A field without a card of its own gives its sentence, followed by the card of the number that it belongs to.
+
+    >>> [card.id for card in find_cards("layers[0].duality.sigma_g")]
+    ['duality.sigma_g']
+    >>> [card.id for card in find_cards("network.flatness.kappa_max")]
+    ['flatness.kappa_max', 'flatness.kappa']
+
+    Layers and other members may go by their name, as in a policy:
+
+    >>> [card.id for card in find_cards("layers.fc1.flatness.kappa")]
+    ['flatness.kappa']
+
+    So may a number that the pages call otherwise, in letters of any size:
+
+    >>> [card.id for name in ("steepness", "MLS", "T_w") for card in find_cards(name)]
+    ['duality.sigma_g', 'sensitivity.mls', 'duality.total_g']
+    """
+    key = _key(re.sub(r"\[\d*\]|\.\d+(?=\.|$)", "", name.strip()))
+    found = _cards_of(key) or _cards_of(_key(_without_members(name.strip())))
+    if not found:
+        raise UsageError(
+            f"{name}: is no number of the report{_closest(key)}; `gen-audit explain --all` prints them all."
+        )
+    return found
+
+
+def _without_members(path: str) -> str:
+    from audit.measures.report import KNOWN_PATHS
+
+    return KNOWN_PATHS.without_members(path) or ""
+
+
+def _key(path: str) -> str:
+    return path.removeprefix("network.").removeprefix("layers.")
+
+
+def _cards_of(key: str) -> list[Card]:
+    if key.lower() in ALSO:
+        return [card for id in ALSO[key.lower()] for card in ALL_CARDS if card.id == id]
+    found = _named(key, ALL_CARDS)
+    if found:
+        return found
+    parts = _named(key, field_cards())
+    wider = {parent for part in parts for parent in (part.id, *_wider(part.id))}
+    of_fields = [part for part in parts if part.meaning]
+    return of_fields + [card for card in ALL_CARDS if not wider.isdisjoint((card.id, *card.covers))]
+
+
+def _named(key: str, cards: tuple[Card, ...]) -> list[Card]:
+    key = key.lower()
+    return [card for card in cards if card.title.lower() == key or f".{card.id.lower()}".endswith(f".{key}")]
+
+
+def _wider(id: str) -> Iterator[str]:
+    """What an id is a form or a part of: `fisher.gamma_std` of `fisher.gamma`, `x.sharp.share` of `x.sharp`.
+
+    Every step of the way, nearest first.
+    """
+    for form in FORMS:
+        if id.endswith(form):
+            yield id.removesuffix(form)
+            yield from _wider(id.removesuffix(form))
+    if "." in id:
+        yield id.rpartition(".")[0]
+        yield from _wider(id.rpartition(".")[0])
+
+
+def _closest(key: str) -> str:
+    ids = [card.id for card in (*ALL_CARDS, *field_cards())]
+    names = {name: id for id in reversed(ids) for name in (id, id.rpartition(".")[2])}
+    close = [names[name] for name in difflib.get_close_matches(key, names, n=3, cutoff=0.6)]
+    return f" (did you mean {' or '.join(dict.fromkeys(close))}?)" if close else ""
+
+
+@cache
+def field_cards() -> tuple[Card, ...]:
+    """A small card for every field of a measure's block, with the sentence that the JSON Schema has for it."""
+    from audit.measures.catalogue import NetworkBlocks as NetworkReport
+    from audit.measures.report import LayerReport, Report
+
+    hints = [pair for holder in (NetworkReport, LayerReport) for pair in get_type_hints(holder).items()]
+    hints += [(name, hint) for name, hint in get_type_hints(Report).items() if name in KEYS_OF_REPORT]
+    found = (card for name, hint in hints for block in dataclasses_in(hint) for card in _cards(name, block))
+    return tuple({card.id: card for card in found}.values())
+
+
+def _cards(prefix: str, block: type[Any]) -> Iterator[Card]:
+    hints = get_type_hints(block)
+    for field in fields(block):
+        words = field.metadata.get("description", "")
+        yield Card(f"{prefix}.{field.name}", field.name, words, formula="", source="")
+        for inner in dataclasses_in(hints[field.name]):
+            yield from _cards(f"{prefix}.{field.name}", inner)
+
+
+def dataclasses_in(hint: Any) -> list[type[Any]]:
+    """The dataclasses that a type mentions: `Chain | None` and `list[Bound]` alike."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        return [hint]
+    return [inner for part in get_args(hint) for inner in dataclasses_in(part)]
+
+
+# A card as lines for a terminal.
+
+
+PARTS = (
+    ("Formula", "formula"),
+    ("Source", "source"),
+    ("Variant", "variant"),
+    ("Normalised", "normalisation"),
+    ("Can tell", "can_tell"),
+    ("Cannot tell", "cannot_tell"),
+    ("Against it", "contradictions"),
+)
+WIDTH = 100
+
+
+def card_text(card: Card) -> str:
+    """Name and meaning first, then each part that the card has, wrapped."""
+    head = f"{card.id}: {card.title}" if card.formula else card.id
+    lines = [head, *_wrapped("  ", card.meaning)]
+    for label, part in PARTS:
+        if words := getattr(card, part):
+            lines += _wrapped(f"  {label + ':':<13}", words)
+    return "\n".join(lines)
+
+
+def _wrapped(lead: str, words: str) -> list[str]:
+    return textwrap.wrap(words, WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead), break_on_hyphens=False)

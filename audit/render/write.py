@@ -1,0 +1,86 @@
+"""Renderers: one finished report in, one file out, drawn from the report's JSON alone. A renderer never computes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from audit.errors import UsageError
+from audit.measures.report import Report
+from audit.render.cyclonedx import render_cyclonedx
+from audit.render.junit import render_junit
+from audit.render.model_index import render_model_index
+from audit.render.output import FILES
+from audit.render.page import render_html, render_markdown
+from audit.render.pdf import PdfUnavailable, write_pdf
+from audit.render.sarif import render_sarif
+
+if TYPE_CHECKING:
+    from audit.compare.result import Comparison
+    from audit.policy import Verdict
+
+__all__ = ["PdfUnavailable", "Written", "render_html", "render_markdown", "write_pdf", "write_report"]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a call to `write_report` left behind."""
+
+    files: tuple[str, ...]  # names of the files that were written
+    missing: tuple[str, ...] = ()  # a sentence for each that could not be: what is missing and how to get it
+
+    def checked(self) -> Written:
+        """Itself, or a refusal where not one file could be written."""
+        if not self.files:
+            raise UsageError(self.missing[0])
+        return self
+
+
+def write_report(
+    report: Report,
+    folder: Path,
+    formats: Sequence[str],
+    verdict: Verdict | None = None,
+    templates: Path | None = None,
+    comparison: Comparison | None = None,
+) -> Written:
+    """Write the file of each format into `folder`: see `audit.render.output.FILES`.
+
+    Templates in the folder `templates` take the place of ours; `comparison` with a baseline becomes a section of the
+    page. A PDF needs libraries that pip cannot install; without them the other files are still written.
+    """
+    begin = time.perf_counter()
+    values = report.as_read()  # what `gen-audit render` sees later, so that it draws the same page
+    baseline = None if comparison is None else asdict(comparison)
+    page = partial(render_html, values, templates=templates, comparison=baseline)
+    pages = {
+        "json": lambda: _timed(report, time.perf_counter() - begin).to_json(),
+        "html": lambda: page(paper=False),
+        "md": lambda: render_markdown(values, templates),
+        "junit": lambda: render_junit(values, verdict),
+        "sarif": lambda: render_sarif(values, verdict),
+        "cyclonedx": lambda: render_cyclonedx(values, verdict),
+        "hf": lambda: render_model_index(values),
+    }
+    files, missing = set(), []
+    for kind in sorted(formats, key=lambda kind: kind == "json"):  # the last to be written says how long the pages took
+        path = folder / FILES[kind]
+        try:
+            if kind == "pdf":
+                write_pdf(page(paper=True), path)
+            else:
+                path.write_text(pages[kind](), encoding="utf-8", newline="\n")
+            files.add(path.name)
+        except PdfUnavailable as reason:
+            missing.append(str(reason))
+    return Written(tuple(FILES[kind] for kind in formats if FILES[kind] in files), tuple(missing))
+
+
+def _timed(report: Report, seconds: float) -> Report:
+    """The report with the time that its pages took; one that was read back keeps its own."""
+    timings = report.timings if "render" in report.timings else {"render": seconds, **report.timings}
+    return replace(report, timings=timings)

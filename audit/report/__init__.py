@@ -1,0 +1,1 @@
+"""What an audit found, as plain values: the contract behind every format."""

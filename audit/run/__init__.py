@@ -1,0 +1,1 @@
+"""The road: a model and data in, a report out."""

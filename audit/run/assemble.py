@@ -1,0 +1,208 @@
+"""Turns what the rooms found into the plain values of a `Report`."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit import __version__
+from audit.data.base import Data, Split
+from audit.measures.catalogue import LayerBlocks, NetworkBlocks, ReportBlocks
+from audit.measures.contract import Audit, Measurement
+from audit.measures.report import LayerReport, Report
+from audit.measures.suite import Results
+from audit.model.base import Model
+from audit.model.parity import Parity
+from audit.network.layers import DenseLayer
+from audit.network.outcome import Outcome
+from audit.report.blocks import Check, Outcomes, SplitOutcomes
+from audit.report.identity import DataReport, InputReport, ModelReport, ParityReport, PassedByReport, SplitReport, Tool
+from audit.report.report import SCHEMA
+from audit.run.gallery import make_gallery
+
+WIDENED = (
+    "this network magnifies rounding, so more than the usual difference from the file's own runtime was let through: a "
+    "small fault of the conversion would not be seen"
+)
+MEASURE = "measure "  # how the suite names the stage of a measure
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Everything that an audit measured, not yet written down."""
+
+    audit: Audit
+    results: Results
+    parity: Parity | None
+    checks: list[Check]
+    warnings: list[str]
+    command: str
+    timings: Mapping[str, float]  # seconds of each stage
+
+
+def assemble(measured: Measured) -> Report:
+    """The report, complete but for its findings."""
+    audit, found = measured.audit, measured.results.measurements
+    return Report(
+        schema=SCHEMA,
+        created=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        tool=_tool(),
+        command=measured.command,
+        settings=dataclasses.asdict(audit.settings),
+        model=_model(audit, measured.parity),
+        data=_data(audit.data),
+        layers=[_layer(layer, measured.results, len(audit.train)) for layer in audit.layers],
+        passed_by=[PassedByReport(name=layer.name, op=layer.op, why=layer.why) for layer in audit.passed_by],
+        network=NetworkBlocks(**_blocks(found, NetworkBlocks)),
+        gallery=make_gallery(audit.data, found["duality"].network, found["hygiene"].network),
+        checks=measured.checks,
+        warnings=measured.warnings,
+        findings=[],
+        outcomes=keep_outcomes(audit.data, audit.train_outcome, audit.test_outcome),
+        timings=_timings(measured.timings),
+        **_blocks(found, ReportBlocks),
+    )
+
+
+def _blocks(found: Mapping[str, Measurement], kind: type[NetworkBlocks | ReportBlocks]) -> dict[str, Any]:
+    """Each measure's block for the whole model, of those that stand in `kind`."""
+    return {block.name: found[block.name].network for block in dataclasses.fields(kind)}
+
+
+def _timings(stages: Mapping[str, float]) -> dict[str, float | dict[str, float]]:
+    """Stages side by side, the measures under one key."""
+    by_measure = {name.removeprefix(MEASURE): spent for name, spent in stages.items() if name.startswith(MEASURE)}
+    others = {name: spent for name, spent in stages.items() if not name.startswith(MEASURE)}
+    return {**others, "measures": by_measure}
+
+
+def _tool() -> Tool:
+    from importlib.metadata import version
+
+    return Tool(
+        name="gen-audit",
+        version=__version__,
+        python=platform.python_version(),
+        torch=version("torch"),
+        onnxruntime=version("onnxruntime"),
+        platform=platform.platform(),
+    )
+
+
+def _model(audit: Audit, parity: Parity | None) -> ModelReport:
+    model: Model = audit.model
+    return ModelReport(
+        path=str(model.path),
+        format=model.format,
+        sha256=model.sha256,
+        parameters=sum(parameter.numel() for parameter in audit.network.parameters()),
+        task=audit.task,
+        loss=audit.loss.name,
+        output="scores" if audit.task == "regression" else "logits",
+        output_name=model.output,
+        outputs=audit.train_outcome.scores.shape[1],
+        head=model.head,
+        input=InputReport(
+            name=model.input.name,
+            shape=list(audit.data.train.x.shape[1:]),
+            dtype=str(model.input.dtype).removeprefix("torch."),
+            batch=model.input.batch,
+        ),
+        opset=model.opset,
+        parity=None if parity is None else _parity(parity),
+        notes=list(model.notes),
+        factor=model.factor,
+    )
+
+
+def _parity(parity: Parity) -> ParityReport:
+    return ParityReport(
+        against=parity.against,
+        samples=parity.samples,
+        batch_sizes=list(parity.batch_sizes),
+        max_abs_diff=parity.max_abs_diff,
+        tolerance=parity.tolerance,
+        widened=parity.widened,
+    )
+
+
+def _data(data: Data) -> DataReport:
+    return DataReport(
+        path=str(data.path),
+        layout=data.layout,
+        sha256=data.sha256,
+        classes=None if data.classes is None else len(data.classes),
+        class_names=None if data.classes is None else list(data.classes),
+        train=_split(data.train, data.classes),
+        test=_split(data.test, data.classes),
+        split_is_ours=data.split_is_ours,
+        notes=list(data.notes),
+    )
+
+
+def _split(split: Split, classes: tuple[str, ...] | None) -> SplitReport:
+    counts = None
+    if classes is not None:
+        found = np.bincount(split.y.astype(np.int64), minlength=len(classes))
+        counts = dict(zip(classes, found.tolist(), strict=True))
+    return SplitReport(samples=len(split), total=split.total, class_counts=counts)
+
+
+def _layer(layer: DenseLayer, results: Results, samples: int) -> LayerReport:
+    tail = results.tails[layer.name]
+    blocks = (block.name for block in dataclasses.fields(LayerBlocks))
+    return LayerReport(
+        name=layer.name,
+        op=layer.op,
+        in_features=layer.in_features,
+        out_features=layer.out_features,
+        bias=layer.bias,
+        tokens=layer.tokens,
+        calls=layer.calls,
+        tied_with=list(layer.tied_with),
+        cut_point=layer.cut_point,
+        fed_by_input=layer.fed_by_input,
+        curvature=tail.curvature,
+        tail="curved" if tail.curved else "piecewise-linear",
+        samples=samples,
+        **{key: results.measurements[key].layers.get(layer.name) for key in blocks},
+    )
+
+
+# Which outcomes a report keeps: all of them, or for very large splits a draw that is the same in every report.
+
+
+MOST = 20_000  # samples kept of a split: about half a megabyte
+
+
+def keep_outcomes(data: Data, train: Outcome, test: Outcome) -> Outcomes:
+    """Losses and mistakes of both splits by position."""
+    return Outcomes(train=_kept(data.train, train), test=_kept(data.test, test))
+
+
+def _kept(split: Split, outcome: Outcome) -> SplitOutcomes:
+    positions = split.index if len(split.index) else np.arange(len(split))
+    rows = chosen(positions, MOST)
+    return SplitOutcomes(
+        sha256=split.sha256,
+        samples=len(split),
+        positions=positions[rows].tolist(),
+        loss=outcome.loss[rows].tolist(),
+        wrong=None if outcome.wrong is None else outcome.wrong[rows].astype(int).tolist(),
+    )
+
+
+def chosen(positions: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Rows to keep, ascending by position. A position's rank depends on itself alone, so two audits keep the same."""
+    order = np.argsort(positions, kind="stable")
+    if len(order) <= most:
+        return order
+    draws = np.random.PCG64(0).random_raw(int(positions.max()) + 1)[positions[order]]
+    return np.asarray(order[np.sort(np.argsort(draws, kind="stable")[:most])])

@@ -1,0 +1,70 @@
+"""The audit of a network and samples that a program holds: the caller's modes and random states stay as they are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from audit.data import read_data
+from audit.data.base import Data
+from audit.data.given import given_data
+from audit.errors import UsageError
+from audit.measures.report import Report
+from audit.model import load_model
+from audit.model.base import Model
+from audit.model.given import estimator_file, given_network, is_estimator, load_estimator
+from audit.run.pipeline import Sources, audit_sources
+from audit.run.progress import progress_for
+from audit.settings import Settings
+
+
+def audit_in_memory(model: Any, train: Any, test: Any, settings: Settings, command: str, show_progress: bool) -> Report:
+    """The report on a module, an estimator or a file, and samples or a folder."""
+    watching = progress_for(quiet=not show_progress)
+    with undisturbed(), ExitStack() as stack:
+        stack.callback(watching.close)
+        return audit_sources(Sources(_loader(model, stack), _reader(train, test)), settings, command, watching).report
+
+
+def _loader(model: Any, stack: ExitStack) -> Callable[[Settings], Model]:
+    if isinstance(model, (str, Path)):
+        return partial(load_model, Path(model))
+    if isinstance(model, nn.Module):
+        return partial(given_network, model)
+    if is_estimator(model):
+        return partial(load_estimator, stack.enter_context(estimator_file(model)))
+    raise UsageError(
+        f"audit_model: a {type(model).__name__} is no model; give an nn.Module, a scikit-learn estimator or a file."
+    )
+
+
+def _reader(train: Any, test: Any) -> Callable[[Settings], Data]:
+    if not isinstance(train, (str, Path)):
+        return partial(given_data, train, test)
+    if test is not None:
+        raise UsageError("audit_model: train is a folder, which holds its own test split; leave test out.")
+    return partial(read_data, Path(train))
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Work that neither sees the caller's torch modes nor moves a random state of the caller's."""
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    pythons, numpys = random.getstate(), np.random.get_state()
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=devices))
+        stack.callback(random.setstate, pythons)
+        stack.callback(np.random.set_state, numpys)
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(torch.autocast("cpu", enabled=False))
+        stack.enter_context(torch.autocast("cuda", enabled=False))
+        yield

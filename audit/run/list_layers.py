@@ -1,0 +1,82 @@
+"""The layers of a model file without data: the model is shown made-up inputs of the shape it takes."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from audit.errors import ModelError
+from audit.model import load_model
+from audit.model.base import Model
+from audit.model.common import first_line, float_type
+from audit.model.trace import accepts, trace
+from audit.network.layers import Layers, find_layers
+from audit.settings import Settings
+
+SAMPLES = 3
+FREE_SIZES = (32, 224, 28, 64, 16, 8, 1)  # tried, in this order, for a size that the file leaves open
+
+
+def list_layers(model_path: Path, settings: Settings) -> tuple[Model, Layers]:
+    """The layers of a model, without waking the measures."""
+    model = load_model(model_path, settings)
+    example = example_input(model, settings.input_shape)
+    model = trace(model, example, settings=settings)
+    example = example.to(float_type(model.network)) if example.is_floating_point() else example
+    try:
+        return model, find_layers(model, example, settings.conv)
+    except (RuntimeError, IndexError, ValueError) as error:
+        raise ModelError(
+            f"{model_path}: does not run on an input of the shape it declares, {list(example.shape[1:])} "
+            f"({first_line(error)}); export the model again."
+        ) from error
+
+
+def example_input(model: Model, wanted: tuple[int, ...] | None = None) -> Tensor:
+    """Random samples [n, ...] that the network accepts, of the shape wanted or of one that is found by trying."""
+    for shape in _shapes(model) if wanted is None else [wanted]:
+        if accepts(model, shape):
+            return _random(model, shape)
+    if wanted is not None:
+        shown = ",".join(map(str, wanted))
+        raise ModelError(f"{model.path}: does not run on samples of --input-shape {shown}; give the shape it takes.")
+    raise ModelError(
+        f"{model.path}: the file does not say what input shape it takes and none could be guessed; "
+        "say it with --input-shape, such as --input-shape 3,32,32."
+    )
+
+
+def _shapes(model: Model) -> list[tuple[int, ...]]:
+    """Candidates: the declared shape with its open sizes filled in, or what the first layer suggests."""
+    if model.input.shape is not None:
+        choices = [FREE_SIZES if size is None else (size,) for size in model.input.shape]
+        same = [tuple(choice[0] if len(choice) == 1 else free for choice in choices) for free in FREE_SIZES]
+        return same + [shape for shape in product(*choices) if len(choices) <= 3]
+    return next((shapes for module in model.network.modules() if (shapes := _suggested(module))), [])
+
+
+def _suggested(module: nn.Module) -> list[tuple[int, ...]]:
+    """Sample shapes that a layer would take, were it the first; a TorchScript module only knows its kind by name."""
+    kind = getattr(module, "original_name", type(module).__name__)
+    weight = getattr(module, "weight", getattr(module, "weight_ih_l0", None))
+    if not isinstance(weight, Tensor):
+        return []
+    width = weight.shape[1] if weight.dim() > 1 else 0
+    if kind == "Linear":
+        return [(width,), (16, width), (1, 28, 28), (3, 32, 32), (width // 784, 28, 28)]
+    if kind in ("Conv1d", "Conv2d", "Conv3d"):
+        return [(width * getattr(module, "groups", 1), *[size] * (weight.dim() - 2)) for size in FREE_SIZES]
+    if kind in ("LSTM", "GRU", "RNN"):
+        return [(length, width) for length in (16, 32, 8)]
+    return [(16,), (32,), (8,)] if kind == "Embedding" else []
+
+
+def _random(model: Model, shape: tuple[int, ...]) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    n = 2 * model.input.batch if model.input.batch else SAMPLES
+    if model.input.dtype.is_floating_point:
+        return torch.rand((n, *shape), generator=generator)
+    return torch.randint(0, 2, (n, *shape), generator=generator, dtype=model.input.dtype)

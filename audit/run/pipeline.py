@@ -1,0 +1,133 @@
+"""The road: model file and data folder in, `Report` out. One room after the other, nothing walks back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from audit.checks import run_checks
+from audit.data import fit, read_data, settle_task
+from audit.data.base import Data
+from audit.data.labels import UnnamedClasses, listed
+from audit.errors import DataError
+from audit.findings import judge
+from audit.measures.contract import Audit
+from audit.measures.report import Report
+from audit.measures.suite import Results, run_suite
+from audit.model import load_model
+from audit.model.base import Model
+from audit.model.parity import Parity, check_behaviour, check_parity
+from audit.model.trace import accepts, alike, trace
+from audit.run.assemble import Measured, assemble
+from audit.run.overflow import check_finite, ordinary_sizes
+from audit.run.progress import Progress
+from audit.run.reader_warnings import find_warnings
+from audit.run.setup import set_up_audit
+from audit.run.temperature import at_train_loss
+from audit.settings import Settings
+
+PARITY_SAMPLES = 64
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the model and the data come from."""
+
+    load: Callable[[Settings], Model]
+    read: Callable[[Settings], Data]
+
+
+@dataclass(frozen=True)
+class Audited:
+    """The report, and what it was made from."""
+
+    report: Report
+    audit: Audit
+    results: Results
+
+
+def run_audit(
+    model_path: Path,
+    data_path: Path,
+    settings: Settings,
+    command: str,
+    progress: Progress,
+    train_loss: float | None = None,
+) -> Audited:
+    """The whole audit of a file and a folder."""
+    sources = Sources(partial(load_model, model_path), partial(read_data, data_path))
+    return audit_sources(sources, settings, command, progress, train_loss)
+
+
+def audit_sources(
+    sources: Sources, settings: Settings, command: str, progress: Progress, train_loss: float | None = None
+) -> Audited:
+    """The whole audit; for a comparison at one train loss, with the scores softened to a mean of `train_loss`."""
+    torch.manual_seed(settings.seed)
+    with progress.stage("load", "Loading the model"):
+        model = sources.load(settings)
+    with progress.stage("read", "Reading the data"):
+        stored = _read(sources.read, settings, model.classes)
+        fed = _fed_as(model, settings)
+        data = fit(stored, model.input.shape, partial(accepts, model), fed, partial(alike, model))
+    with progress.stage("parity", "Comparing with the file's own runtime"):
+        model, parity = trusted(model, data, settings)
+        if _fed_as(model, settings) != fed:  # that it takes whole numbers is seen when it first runs
+            data = fit(
+                stored, model.input.shape, partial(accepts, model), _fed_as(model, settings), partial(alike, model)
+            )
+        del stored  # what was read may be as large as what is fed
+    with progress.stage("forward", "Running both splits"):
+        task, data = settle_task(data, _outputs(model, data), model.head, settings.task)
+        audit = set_up_audit(model, data, task, settings)
+        if train_loss is not None:
+            audit = set_up_audit(at_train_loss(audit, train_loss), data, task, settings)
+    with ordinary_sizes():
+        results = run_suite(audit, progress)
+        with progress.stage("checks", "Checking the numbers on this model"):
+            checks = run_checks(audit, results)
+        measured = Measured(audit, results, parity, checks, find_warnings(audit, results), command, progress.timings)
+        report = check_finite(assemble(measured))
+    return Audited(judge(report), audit, results)
+
+
+def _read(read: Callable[[Settings], Data], settings: Settings, own: tuple[str, ...] | None) -> Data:
+    """The data, their classes in the order of `--classes`, or else in the model's `own`."""
+    if settings.classes or own is None:
+        return read(settings)
+    try:
+        return read(replace(settings, classes=own))
+    except UnnamedClasses as error:
+        raise DataError(
+            f"{error.subject} are not among the classes that the model file names ({listed(own)}); say with --classes "
+            "what your data call them, in the order of the model's outputs."
+        ) from error
+
+
+def trusted(model: Model, data: Data, settings: Settings) -> tuple[Model, Parity | None]:
+    """The model in its canonical form, shown to answer as its file does, every time, each sample by itself."""
+    rows = np.linspace(0, len(data.train) - 1, min(PARITY_SAMPLES, len(data.train))).astype(int)
+    x = data.train.x[rows]
+    model = trace(model, torch.from_numpy(np.ascontiguousarray(x[:8])), settings=settings)
+    check_behaviour(model, x)
+    return model, None if model.reference is None else check_parity(model, x)
+
+
+def _fed_as(model: Model, settings: Settings) -> Settings:
+    """Whole numbers for a network that takes whole numbers, such as tokens, unless another type was asked for."""
+    takes_floats = model.input.dtype.is_floating_point
+    return settings if takes_floats or settings.dtype != "auto" else replace(settings, dtype="int64")
+
+
+def _outputs(model: Model, data: Data) -> int:
+    batch = model.input.batch or 1
+    x = torch.from_numpy(np.ascontiguousarray(data.train.x[np.arange(batch) % len(data.train)]))
+    weight = next(model.network.parameters())
+    scores: Tensor = model.network(x.to(weight.dtype) if x.is_floating_point() else x)
+    return scores.reshape(batch, -1).shape[1]

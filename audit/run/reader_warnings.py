@@ -1,0 +1,92 @@
+"""Is the model fed what it was trained on, and is the test split new to it? To be settled before any number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from audit.data.base import Data
+from audit.findings.conditions import balanced_accuracy, no_better_than_guessing
+from audit.measures.contract import Audit
+from audit.measures.gap.fit import r_squared
+from audit.measures.hygiene.block import Hygiene
+from audit.measures.suite import Results
+from audit.network.outcome import Outcome
+from audit.settings import Settings
+
+FEWEST_PIXELS = 64  # numbers in a sample, below which it is no image
+DARKEST = 127  # images whose brightest pixel is below this may be anything
+
+
+def find_warnings(audit: Audit, results: Results) -> list[str]:
+    """What a reader must know before any number: a guesser, a leaked test split, a split of our own making."""
+    warnings = [chance_warning(audit.train_outcome, audit.data.classes), pixel_warning(audit.data, audit.settings)]
+    hygiene = results.measurements["hygiene"].network
+    if isinstance(hygiene, Hygiene) and hygiene.leaked.void:
+        warnings.append(f"The verdict is void. {hygiene.leaked.why[:1].upper()}{hygiene.leaked.why[1:]}")
+    if audit.data.split_is_ours:
+        warnings.append(
+            "The folder had one split, and gen-audit held out a part of it: if the model was trained on all of it, the "
+            "gap says nothing about new data."
+        )
+    return [warning for warning in warnings if warning is not None]
+
+
+def pixel_warning(data: Data, settings: Settings) -> str | None:
+    """A sentence where pixels seem to be fed as they are stored, which few networks are trained on."""
+    x = data.train.x
+    asked = any(knob is not None for knob in (settings.scale, settings.mean, settings.std))
+    if asked or x.dtype.kind != "f" or x[0].size < FEWEST_PIXELS:
+        return None
+    if x.min() < 0 or not DARKEST < x.max() <= 255 or not np.array_equal(x, np.floor(x)):
+        return None
+    return (
+        "The inputs look like pixels, whole numbers from 0 to 255, and are fed as they are. If the model was trained "
+        "on pixels between 0 and 1, say --scale 0.00392157; if it takes them as they are, say --scale 1."
+    )
+
+
+def chance_warning(train: Outcome, classes: Sequence[str] | None) -> str | None:
+    """A sentence where the model does no better than guessing on the very data it was trained on."""
+    return _regression_warning(train) if train.wrong is None else _class_warning(train, len(classes or ()))
+
+
+def _class_warning(train: Outcome, outputs: int) -> str | None:
+    labels, wrong = np.asarray(train.labels), np.asarray(train.wrong)
+    classes = [labels == label for label in np.unique(labels)]
+    rows = [(int(members.sum()), float(wrong[members].mean())) for members in classes]
+    balanced, chance = balanced_accuracy(rows), 1 / max(outputs, 2)
+    if not no_better_than_guessing(rows, chance):
+        return None
+    relabelled = _best_relabelling(train)
+    hint = (
+        f" If each predicted class is renamed to the label it meets most, {relabelled:.0%} are right: the class order "
+        "is probably wrong (set `classes`)."
+        if relabelled > 2 * chance and relabelled > 0.5
+        else ""
+    )
+    return (
+        f"The model is no better than guessing on its own train data ({1 - wrong.mean():.1%} right, balanced over "
+        f"classes {balanced:.1%}, chance {chance:.1%}). Preprocessing (scale, mean/std, channel order) or class order "
+        f"is probably not what the model was trained with; correct it before believing any number below.{hint}"
+    )
+
+
+def _best_relabelling(train: Outcome) -> float:
+    """Accuracy if every predicted class were called by the label it meets most."""
+    scores, labels = train.scores, np.asarray(train.labels)
+    predicted = scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] >= 0).astype(int)
+    right = sum(np.bincount(labels[predicted == label]).max() for label in np.unique(predicted))
+    return float(right / len(labels)) if len(np.unique(predicted)) > 1 else 0.0
+
+
+def _regression_warning(train: Outcome) -> str | None:
+    explained = r_squared(train)
+    if explained is None or explained > 0:
+        return None
+    return (
+        f"The model explains none of the variation of its own train targets (R² = {explained:.3g}, no better than "
+        "always answering their mean). Preprocessing or the scale of the targets is probably not what the model was "
+        "trained with; correct it before believing any number below."
+    )

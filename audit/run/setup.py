@@ -1,0 +1,90 @@
+"""Sets an audit up: from a loaded model and data that fit each other to the `Audit` that the measures work at."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from audit.curvature.spectrum import Spectra
+from audit.data.base import Data, Split
+from audit.errors import ModelError, UsageError
+from audit.measures.contract import Audit
+from audit.model.base import Model
+from audit.network.capture import Capture
+from audit.network.hooks import as_fed, has_convolutions, scores
+from audit.network.layers import find_layers, nothing_to_measure
+from audit.network.loss import LOSS_OF_TASK
+from audit.network.memory import budget_bytes, bytes_per_sample, chunk_size, without_what_does_not_fit
+from audit.network.outcome import Outcome
+from audit.network.records import Records
+from audit.settings import Settings
+
+PROBE = 3  # samples that the layers are watched with
+TRAIN_SHARE = 0.4  # of the memory left, for the records of the train split; measures take as much again beside them
+TEST_SHARE = 0.1  # … and of the test split
+WORTHWHILE = 8  # samples at once, below which running all backward passes side by side does not pay
+
+
+def set_up_audit(model: Model, data: Data, task: str, settings: Settings) -> Audit:
+    """Chooses precision, device and chunk size, finds the layers, and runs the test split forward."""
+    network = in_precision(model.network, settings)
+    train, test = (_tensors(split, task) for split in (data.train, data.test))
+    example = _example(network, train[0], model.input.batch)
+    layers = find_layers(model, _example(model.network, train[0], model.input.batch), settings.conv)
+    if not layers.dense:
+        raise ModelError(nothing_to_measure(model, layers, settings.conv))
+    loss = LOSS_OF_TASK[task]
+    budget = budget_bytes(settings.memory)
+    standing = sum(part.numel() * part.element_size() for part in (*train, *test, *network.parameters()))
+    one_batch = example[: model.input.batch]
+    outputs = scores(network, one_batch).shape[1]
+    least = example[: model.input.batch or 1]
+    layers = without_what_does_not_fit(network, least, layers, outputs, budget - standing)
+    side_by_side = not has_convolutions(network)
+    per_sample = bytes_per_sample(network, one_batch, layers.dense, outputs, side_by_side)
+    if side_by_side and budget - standing < WORTHWHILE * per_sample:
+        side_by_side = False
+        per_sample = bytes_per_sample(network, one_batch, layers.dense, outputs, side_by_side)
+    measured = any(layer.patches is not None for layer in layers.dense)  # their patches outweigh the backward passes
+    chunk = chunk_size(per_sample, budget, standing, in_turn=has_convolutions(network) and not measured)
+    capture = Capture(network, layers.dense, loss, chunk, model.input.batch, side_by_side)
+    left = budget - standing - chunk * per_sample
+    train_records = Records(capture, *train, int(TRAIN_SHARE * left), full=True)
+    test_records = Records(capture, *test, int(TEST_SHARE * left), full=False)
+    return Audit(
+        model=model,
+        task=task,
+        network=network,
+        layers=layers.dense,
+        passed_by=layers.passed_by,
+        loss=loss,
+        data=data,
+        capture=capture,
+        train=train_records,
+        test=test_records,
+        train_outcome=Outcome.of(capture.forward(*train)),
+        test_outcome=Outcome.of(test_records, "test"),
+        spectra=Spectra(train_records, settings.directions, settings.seed),
+        settings=settings,
+    )
+
+
+def in_precision(network: nn.Module, settings: Settings) -> nn.Module:
+    """A copy of the network in the audit's arithmetic, on the audit's device, that nothing will train."""
+    dtype = torch.float32 if settings.precision == "float32" else torch.float64
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: this machine has no CUDA device that torch can use; say --device cpu.")
+    cuda = settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())
+    return copy.deepcopy(network).to("cuda" if cuda else "cpu", dtype).eval().requires_grad_(False)
+
+
+def _tensors(split: Split, task: str) -> tuple[Tensor, Tensor]:
+    y = split.y.astype(np.float64 if task == "regression" else np.int64)
+    return torch.from_numpy(np.ascontiguousarray(split.x)), torch.from_numpy(y)
+
+
+def _example(network: nn.Module, x: Tensor, batch: int | None) -> Tensor:
+    return as_fed(network, x[torch.arange(2 * batch if batch else min(PROBE, len(x))) % len(x)])

@@ -1,1 +1,0 @@
-"""How strongly inputs, representations and weights move the output, and the bounds between them."""
