@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from formats import data_of, trained
 from in_memory import assert_same, audited, numbers, pairs, tensors, wine
 from torch import nn
 from torch.utils.data import (
@@ -20,7 +21,6 @@ from torch.utils.data import (
     TensorDataset,
     WeightedRandomSampler,
 )
-from twins import data_of, trained
 
 from audit.data.given import given_data
 from audit.settings import Settings

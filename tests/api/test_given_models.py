@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from formats import EXACT, SINGLE, audited_as, trained
 from in_memory import assert_same, audited, numbers, pairs, wine
 from torch import nn
-from twins import EXACT, SINGLE, audited_as, trained
 
 from audit import Policy, Rule
 from audit.errors import ModelError, UsageError

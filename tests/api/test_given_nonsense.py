@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from formats import trained
 from in_memory import pairs
 from torch import nn
 from torch.utils.data import DataLoader
-from twins import trained
 
 from audit import AuditError, audit_model
 from audit.errors import DataError, ModelError, UsageError

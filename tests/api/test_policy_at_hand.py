@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_memory import ROOT, audited, pairs, wine
-from twins import trained
+from formats import trained
+from in_memory import audited, pairs, wine
+from places import SUPPORT
 
 from audit import PolicyFailed, Report, audit_model
 from audit.errors import UsageError
 
-EXAMPLE = ROOT / "tests" / "render" / "example_report.json"
+EXAMPLE = SUPPORT / "example_report.json"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from in_memory import ROOT
+from places import ROOT
 
 
 def test_importing_the_package_wakes_nothing_heavy() -> None:

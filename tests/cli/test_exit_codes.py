@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from forks import Forks, forking
-from render.reports import EXAMPLE
+from reports import EXAMPLE
 from test_cli import ROOT, SAMPLE
 
 from audit.cli import COMMANDS

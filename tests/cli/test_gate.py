@@ -13,9 +13,9 @@ import jsonschema
 import numpy as np
 import pytest
 from forks import Forks, forking
-from render.reports import EXAMPLE, classification
+from formats import data_of, example_of, trained, write_onnx
+from reports import EXAMPLE, classification
 from test_cli import BLOCKED, FLAGS, ROOT, command, done, run
-from twins import data_of, example_of, trained, write_onnx
 
 from audit.policy.parse import DEFAULT
 

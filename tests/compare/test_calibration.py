@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from networks import CLEAN, MNIST, NOISY, QUARTER, Recipe, outcomes
+from mnist_networks import CLEAN, MNIST, NOISY, QUARTER, Recipe, outcomes
 
 from audit.compare.comparable import Named
 from audit.compare.compare import compare_reports

@@ -13,10 +13,10 @@ import jsonschema
 import numpy as np
 import pytest
 from made_reports import answers, leaked, made, split
+from places import ROOT
 
 from audit.cli import main
 
-ROOT = Path(__file__).parents[2]
 BLOCKED = (
     "import sys\n"
     "class Blocked:\n"

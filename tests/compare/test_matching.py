@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from twins import QUICK, data_of, example_of, trained, write_onnx
+from formats import QUICK, data_of, example_of, trained, write_onnx
 
 from audit.compare.result import Comparison
 from audit.run.compare_models import compare_models

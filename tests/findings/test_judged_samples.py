@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
+from places import SAMPLES
 
 from audit.measures.report import Report
 from audit.run.pipeline import run_audit
 from audit.run.progress import Progress
 from audit.settings import Settings
 
-SAMPLES = Path(__file__).parents[2] / "samples"
 SIZES = [2000, pytest.param(4000, marks=pytest.mark.slow)]
 
 

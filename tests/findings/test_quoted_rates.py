@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from places import SAMPLES
 
 from audit.findings.rules import RULES
 
-RECORDED = json.loads((Path(__file__).parents[2] / "samples" / "calibration.json").read_text(encoding="utf-8"))
+RECORDED = json.loads((SAMPLES / "calibration.json").read_text(encoding="utf-8"))
 NETWORKS: list[dict[str, Any]] = RECORDED["networks"]
 CLEAN = ("clean", "few", "large-batch", "small-steps", "decay", "short")
 ORIGIN = {rule.id: rule.origin for rule in RULES}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from twins import QUICK, data_of, example_of, trained, write_onnx
+from formats import QUICK, data_of, example_of, trained, write_onnx
 
 from audit.cli import main
 

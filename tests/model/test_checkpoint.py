@@ -14,7 +14,7 @@ import torch
 import torch_networks
 from safetensors.torch import save_file, save_model
 from torch import nn
-from torch_networks import CASES, check_second_derivative, check_twin, mlp
+from torch_networks import CASES, check_same_network, check_second_derivative, mlp
 
 from audit.errors import ModelError
 from audit.model import load_model
@@ -47,7 +47,7 @@ def loaded(name: str, path: Path, **settings: Any) -> Model:
 def test_a_state_dict_comes_back_as_itself(name: str, tmp_path: Path, arch: Any) -> None:
     torch.save(CASES[name].network().state_dict(), tmp_path / "m.pth")
     model = loaded(name, tmp_path / "m.pth", arch=arch(name))
-    check_twin(model, CASES[name])
+    check_same_network(model, CASES[name])
     assert (model.format, model.reference_name, model.input.batch) == ("state_dict", "PyTorch", None)
     x = CASES[name].inputs()
     if x.is_floating_point():
@@ -58,7 +58,7 @@ def test_a_state_dict_comes_back_as_itself(name: str, tmp_path: Path, arch: Any)
 def test_safetensors_come_back_as_themselves(name: str, tmp_path: Path, arch: Any) -> None:
     save_model(CASES[name].network(), str(tmp_path / "m.safetensors"))
     model = loaded(name, tmp_path / "m.safetensors", arch=arch(name))
-    check_twin(model, CASES[name])
+    check_same_network(model, CASES[name])
     assert model.format == "safetensors"
 
 
@@ -77,7 +77,7 @@ def test_a_pickled_module_needs_trust(new_format: bool, tmp_path: Path) -> None:
     ):
         assert words in str(refused.value)
     model = loaded("residual", tmp_path / "m.pt", trust_pickle=True)
-    check_twin(model, CASES["residual"])
+    check_same_network(model, CASES["residual"])
     assert model.format == "pickle"
     assert "The file was unpickled, as --trust-pickle allows." in model.notes
 
@@ -86,7 +86,7 @@ def test_a_pickled_module_needs_trust(new_format: bool, tmp_path: Path) -> None:
 def test_a_training_checkpoint_is_unwrapped(key: str, tmp_path: Path, arch: Any) -> None:
     torch.save({key: CASES["relu"].network().state_dict(), "epoch": 7, "optimizer": {"state": {}}}, tmp_path / "m.pt")
     model = loaded("relu", tmp_path / "m.pt", arch=arch("relu"))
-    check_twin(model, CASES["relu"])
+    check_same_network(model, CASES["relu"])
     assert f"The weights were taken from the entry {key!r} of a training checkpoint." in model.notes
 
 

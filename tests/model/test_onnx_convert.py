@@ -14,6 +14,7 @@ import pytest
 import torch
 from onnx import helper
 from onnx_single_nodes import assert_same, graph, run_onnxruntime, single
+from places import ROOT, SUPPORT
 from torch import nn
 
 from audit.errors import ModelError
@@ -221,8 +222,7 @@ assert {_CONVERTER_REGISTRY[key].__module__ for key in own} == {"onnx2torch.node
 import sys
 assert "torchvision" not in sys.modules and "onnx2torch.node_converters.nms" not in sys.modules
 """
-    here = Path(__file__).parent
-    environment = {"PYTHONPATH": f"{here}:{here.parents[1]}", "PATH": ""}
+    environment = {"PYTHONPATH": f"{SUPPORT}:{ROOT}", "PATH": ""}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -279,7 +279,7 @@ def test_exported_networks_give_the_same_outputs_and_gradients(name: str, opset:
         torch.onnx.export(
             network, (x,), str(path), dynamo=False, opset_version=opset, input_names=["x"], dynamic_axes={"x": {0: "n"}}
         )
-    _assert_twin(onnx.load(path), network, x)
+    _assert_same_network(onnx.load(path), network, x)
 
 
 @pytest.mark.slow
@@ -296,10 +296,10 @@ def test_networks_of_the_newer_exporter(name: str, opset: int, tmp_path: Path) -
         torch.onnx.export(
             network, (x,), str(path), dynamo=True, opset_version=opset, dynamic_shapes=free, verbose=False
         )
-    _assert_twin(onnx.load(path), network, x)
+    _assert_same_network(onnx.load(path), network, x)
 
 
-def _assert_twin(model: onnx.ModelProto, network: nn.Module, x: torch.Tensor) -> None:
+def _assert_same_network(model: onnx.ModelProto, network: nn.Module, x: torch.Tensor) -> None:
     """Outputs, input gradients and second derivatives of the conversion equal those of the network it came from."""
     converted, original = convert(model).to(torch.float64), copy.deepcopy(network).to(torch.float64)
     for batch in (1, 3, 4):

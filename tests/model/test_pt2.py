@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_networks import CASES, check_second_derivative, check_twin, mlp, save_pt2, silent
+from torch_networks import CASES, check_same_network, check_second_derivative, mlp, save_pt2, silent
 
 from audit.errors import ModelError
 from audit.model import load_model
@@ -29,7 +29,7 @@ SLOW = {"tanh", "bias_free", "log_softmax", "attention_time_first", "cross_atten
 def test_comes_back_as_itself(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     model = load_model(save_pt2(case.network(), case.inputs(), tmp_path / "m.pt2"), Settings())
-    check_twin(model, case)
+    check_same_network(model, case)
     assert model.input.batch is None
     assert (model.format, model.reference_name, len(model.sha256)) == ("pt2", "torch.export", 64)
     x = case.inputs()
@@ -43,7 +43,7 @@ def test_a_fixed_batch_is_freed_where_the_graph_allows(name: str, tmp_path: Path
     model = load_model(save_pt2(case.network(), case.inputs(), tmp_path / "m.pt2", dynamic=False), Settings())
     assert model.input.batch is None
     assert "The file was exported for batches of 4; its graph takes any batch size, which was checked." in model.notes
-    check_twin(model, case)
+    check_same_network(model, case)
 
 
 @pytest.mark.parametrize("name", ["lenet", "lstm", "attention"])
@@ -52,7 +52,7 @@ def test_a_fixed_batch_is_kept_where_the_graph_needs_it(name: str, tmp_path: Pat
     model = load_model(save_pt2(case.network(), case.inputs(), tmp_path / "m.pt2", dynamic=False), Settings())
     assert model.input.batch == 4
     assert "The file takes batches of 4 samples only and is fed such batches." in model.notes
-    check_twin(model, case)
+    check_same_network(model, case)
 
 
 @pytest.mark.parametrize("dynamic", [True, False])
@@ -313,4 +313,4 @@ def test_the_bombs_are_real(tmp_path: Path) -> None:
 
 def test_trust_opens_a_sound_archive_too(tmp_path: Path) -> None:
     path = save_pt2(CASES["relu"].network(), CASES["relu"].inputs(), tmp_path / "m.pt2")
-    check_twin(load_model(path, Settings(trust_pickle=True)), CASES["relu"])
+    check_same_network(load_model(path, Settings(trust_pickle=True)), CASES["relu"])

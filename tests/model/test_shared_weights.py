@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from twins import FORMATS, SINGLE, audited, differences
+from formats import FORMATS, SINGLE, audited, differences
 from whole_cases import SETTINGS, Case, trained
 from whole_networks import KeptTransposed
 

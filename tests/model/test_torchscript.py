@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_networks import CASES, Case, check_twin, save_script, silent
+from torch_networks import CASES, Case, check_same_network, save_script, silent
 
 from audit.errors import ModelError
 from audit.model import load_model
@@ -42,7 +42,7 @@ def loaded(case: Case, path: Path, **settings: Any) -> Model:
 def test_comes_back_as_itself(name: str, kind: str, tmp_path: Path) -> None:
     case = CASES[name]
     model = loaded(case, save_script(case.network(), case.inputs(), tmp_path / "m.pt", kind))
-    check_twin(model, case)
+    check_same_network(model, case)
     assert (model.format, model.reference_name, model.input.batch) == ("torchscript", "TorchScript", None)
     if (name, kind) == ("attention", "scripted"):
         assert any("recorded as it ran" in note for note in model.notes)
@@ -54,7 +54,7 @@ def test_the_fused_fast_path_of_no_grad_is_opened(name: str, tmp_path: Path) -> 
     path = save_script(case.network(), case.inputs(), tmp_path / "m.pt", "traced under no_grad")
     with silent():
         assert FUSED[name] in str(torch.jit.load(path).inlined_graph)
-    check_twin(loaded(case, path), case)
+    check_same_network(loaded(case, path), case)
 
 
 def test_a_tied_weight_in_a_trace_goes_by_its_first_name(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ class Branching(nn.Module):
 def test_branches_and_loops(tmp_path: Path) -> None:
     case = Case(Branching, lambda: torch.randn(4, 6), ("fc.0", "fc.1", "out"))
     model = loaded(case, save_script(case.network(), case.inputs(), tmp_path / "m.pt", "scripted"))
-    check_twin(model, case)
+    check_same_network(model, case)
 
 
 def test_what_cannot_become_a_graph_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_networks import CASES, Case, check_twin, mlp, save_pt2
+from torch_networks import CASES, Case, check_same_network, mlp, save_pt2
 
 from audit.errors import ModelError
 from audit.model import load_model
@@ -63,14 +63,14 @@ def test_a_canonical_model_is_returned_unchanged(tmp_path: Path) -> None:
 def test_any_number_of_examples_will_do(rows: int, tmp_path: Path) -> None:
     case = CASES["lenet"]
     model = trace(untraced(case.network(), tmp_path / "m"), torch.randn(rows, 1, 10, 10))
-    check_twin(model, case)
+    check_same_network(model, case)
 
 
 def test_tokens_stored_as_floats_are_fed_as_integers(tmp_path: Path) -> None:
     case = CASES["tokens"]
     model = trace(untraced(case.network(), tmp_path / "m"), case.inputs().float())
     assert model.input.dtype == torch.int64
-    check_twin(model, case)
+    check_same_network(model, case)
 
 
 class Regions(nn.Module):
@@ -89,7 +89,7 @@ class Regions(nn.Module):
 def test_no_grad_regions_are_written_out(tmp_path: Path) -> None:
     case = Case(Regions, lambda: torch.randn(4, 6), ("trunk", "fc"))
     model = trace(untraced(case.network(), tmp_path / "m"), case.inputs())
-    check_twin(model, case)
+    check_same_network(model, case)
     x = case.inputs().requires_grad_()
     (gradient,) = torch.autograd.grad(model.network(x).sum(), x)
     assert gradient.abs().min() > 0
@@ -112,7 +112,7 @@ class Baked(nn.Module):
 def test_float_types_follow_the_weights(tmp_path: Path) -> None:
     case = Case(Baked, lambda: torch.randn(4, 6), ("fc",))
     model = trace(untraced(case.network(), tmp_path / "m"), case.inputs())
-    check_twin(model, case)
+    check_same_network(model, case)
     assert model.network(case.inputs()).dtype == torch.float32
 
 

@@ -10,7 +10,7 @@ import pytest
 from audits import example, layers, only, outcomes, regression_example, verdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from render.reports import classification
+from reports import classification
 
 from audit.compare.comparable import Named
 from audit.compare.compare import compare_reports

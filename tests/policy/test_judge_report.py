@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from audits import example, only, regression_example, verdict
-from render.reports import classification
+from reports import classification
 
 from audit.errors import UsageError
 from audit.policy import Policy, default_policy, judge

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from render.reports import both, classification, with_changes
+from reports import both, classification, with_changes
 
 from audit.errors import UsageError
 from audit.measures.report import KNOWN_PATHS, Report

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from render.reports import both
+from reports import both
 
 from audit.errors import UsageError
 from audit.policy import Policy, Rule, default_policy, policy_in_force, read_policy

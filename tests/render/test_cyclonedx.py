@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 from hypothesis import given, settings
+from places import SCHEMAS
 from referencing import Registry, Resource
 from reports import both, classification, with_changes
 from verdicts import finding, odd_reports, result, verdict
 
 from audit.render.cyclonedx import render_cyclonedx
 
-FOLDER = Path(__file__).parents[1] / "schemas"
+FOLDER = SCHEMAS
 FILES = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.SNAPSHOT.schema.json")}
 REGISTRY: Registry[Any] = Registry().with_resources(
     (f"http://cyclonedx.org/schema/{name}", Resource.from_contents(schema)) for name, schema in FILES.items()

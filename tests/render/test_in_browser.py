@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import reports
+from places import SUPPORT
 
 from audit.render.page import render_html
 
@@ -67,7 +68,7 @@ def pages(tmp_path_factory) -> dict[str, Path]:
 def seen(pages) -> dict[str, dict[str, list[str]]]:
     """What the browser says of each page in each view; pictures of all of them are left in PICTURES."""
     PICTURES.mkdir(parents=True, exist_ok=True)
-    script = Path(__file__).with_name("browser.mjs")
+    script = SUPPORT / "browser.mjs"
     command = ["node", script, TOOLS.resolve(), CHROMIUM, PICTURES.resolve(), *pages.values()]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(run.stdout)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 import xmlschema
 from hypothesis import given, settings
+from places import SCHEMAS
 from reports import both, with_changes
 from verdicts import finding, odd_reports, odd_verdicts, result, verdict
 
 from audit.policy import Verdict
 from audit.render.junit import render_junit
 
-SCHEMA = xmlschema.XMLSchema(Path(__file__).parents[1] / "schemas" / "junit-10.xsd")
+SCHEMA = xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
 
 
 def suites(xml: str) -> dict[str, ElementTree.Element]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 from hypothesis import given, settings
+from places import SCHEMAS
 from reports import both, with_changes
 from verdicts import finding, odd_reports, odd_verdicts, result, verdict
 
 from audit.policy import Verdict
 from audit.render.sarif import render_sarif
 
-SCHEMA = json.loads((Path(__file__).parents[1] / "schemas" / "sarif-2.1.0.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((SCHEMAS / "sarif-2.1.0.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA, format_checker=jsonschema.FormatChecker())
 
 
