@@ -1,6 +1,6 @@
 """The columns of each layer's Gauss–Newton Hessian that carry most of its trace, from few backward passes.
 
-One column Σ_t q_t x_tᵀ belongs to a sample i and a direction r_ij of the curvature of its loss in the scores: q = Jᵀ r_ij.
+One column Σ_t q_t x_tᵀ belongs to a sample i and a direction r_ij of its loss's curvature in the scores: q = Jᵀ r_ij.
 Before any backward pass its energy ‖q‖² ‖x‖² is foretold by ‖r_ij‖² ‖x_i‖², which is nearly zero for samples that are
 fitted. Backward passes are run for the columns of most energy alone: every pass takes one direction of each sample of a
 batch.
