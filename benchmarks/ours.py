@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from audit.curvature.hessian import LayerHessian
 from audit.curvature.spectrum import top_eigenpairs
-from audit.maths.singular import local_map
+from audit.maths.decompositions import local_map
 from audit.measures.contract import Audit
 from audit.measures.duality.measure import gauss_newton_trace
-from audit.measures.fisher.gram import GradientSource, log_determinants
+from audit.measures.fisher.determinant import log_determinants
+from audit.measures.fisher.gram import GradientSource
 from audit.measures.fisher.measure import draw_subsets
 from audit.measures.sensitivity.sharpness import dense_squares
 from audit.network.capture import Capture

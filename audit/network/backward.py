@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from audit.maths.blocks import blocks
 from audit.network.layers import DenseLayer
 
 Calls = dict[str, list[tuple[Tensor, Tensor]]]  # by layer name: input and output of each call
@@ -105,10 +106,11 @@ def one_by_one(f: Tensor, targets: list[Tensor], listener: Listener | None) -> l
     """∂f/∂target as [C, *shape] for each target, one score after the other."""
     heard, together = ([], f.shape[1]) if listener is None else (listener.answers, listener.together)
     rows = []
-    for totals in torch.split(f.sum(0), together):  # samples do not mix
+    totals = f.sum(0)  # samples do not mix
+    for some in blocks(len(totals), 1, together):
         found = [
             torch.autograd.grad(total, [*targets, *heard], retain_graph=True, materialize_grads=True)
-            for total in totals
+            for total in totals[some]
         ]
         rows += [row[: len(targets)] for row in found]
         if listener is not None:

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from audit.maths.singular import narrow_factor
+from audit.maths.blocks import FORWARD_CHUNKS, FORWARD_SAMPLES, blocks
+from audit.maths.decompositions import narrow_factor
 from audit.network.backward import Calls, Jacobians, Passed, by_sample, jacobians, keeping
 from audit.network.chunk_gradients import ChunkGradients, Others, handed_over
 from audit.network.closed_forms import ClosedForms, SquareSums
@@ -25,12 +26,8 @@ from audit.network.hooks import has_convolutions, hooked, scores
 from audit.network.layers import DenseLayer, entrance
 from audit.network.loss import Loss
 from audit.network.parameter_gradients import other_parameters
-from audit.network.piecewise_linear import is_piecewise_linear
 from audit.network.record import LayerRecord, Record
-from audit.network.second_derivatives import NO_RESIDUALS, Residuals, find_residuals
-
-FORWARD = 64  # samples at once that a forward pass alone is quickest with
-FORWARD_SHARE = 4  # … but no more than that many chunks of the whole pass, which keeps far more than this of a sample
+from audit.network.second_derivatives import NO_RESIDUALS, Residuals, find_residuals, is_piecewise_linear
 
 
 @dataclass(frozen=True)
@@ -79,10 +76,8 @@ class Capture:
     @property
     def forward_size(self) -> int:
         """Samples at once where no backward pass follows: few of them waste time, and their memory is small."""
-        wide = (
-            self.chunk if has_convolutions(self.network) else max(self.chunk, min(FORWARD, FORWARD_SHARE * self.chunk))
-        )
-        return self.fixed_batch or wide
+        wide = max(self.chunk, min(FORWARD_SAMPLES, FORWARD_CHUNKS * self.chunk))
+        return self.fixed_batch or (self.chunk if has_convolutions(self.network) else wide)
 
     @property
     def full_size(self) -> int:
@@ -92,11 +87,11 @@ class Capture:
     def batches(self, x: Tensor, y: Tensor, size: int = 0) -> Iterator[tuple[int, int, Tensor, Tensor]]:
         """(start, rows that count, x, y). A network with a fixed batch is fed its last chunk filled up with repeats."""
         size = size or self.full_size
-        for start in range(0, len(x), size):
-            rows = min(size, len(x) - start)
-            filling = (self.fixed_batch or rows) - rows
-            xs, ys = (_filled(part[start : start + rows], filling) for part in (x, y))
-            yield start, rows, self._ready(xs), ys.to(self._device)
+        for rows in blocks(len(x), 1, size):
+            count = rows.stop - rows.start
+            filling = (self.fixed_batch or count) - count
+            xs, ys = (_filled(part[rows], filling) for part in (x, y))
+            yield rows.start, count, self._ready(xs), ys.to(self._device)
 
     def _ready(self, x: Tensor) -> Tensor:
         """A copy in the network's own type: a network may change what it is given."""

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from audit.errors import ModelError
 from audit.model.base import Model
+from audit.network.experiments import Probe
 from audit.network.hooks import CONVOLUTIONS, Calls, arrange, modules_with_weights
 from audit.network.patches import Patches, why_no_patches
-from audit.network.reach import Probe
 
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.modules.instancenorm._InstanceNorm)
 RECURRENT = ("lstm", "gru", "rnn")

@@ -14,13 +14,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from audit.maths.blocks import in_blocks
+from audit.maths.blocks import HELD, RESIDUAL_COLUMNS, blocks, in_blocks
 from audit.network.chunk_gradients import ChunkGradients
 from audit.network.layers import DenseLayer
 from audit.network.loss import Loss
-
-WEIGHT_NUMBERS = 1 << 22  # numbers in one block of derivatives in the weights
-COLUMNS = 4  # of R that are formed at once
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,8 @@ class LayerRecord:
         n, T, out = self.z.shape
         units = torch.eye(out, dtype=torch.float64, device=self.z.device)
         for t in range(T):
-            for outputs in torch.split(torch.arange(out, device=self.z.device), COLUMNS):
+            for some in blocks(out, 1, RESIDUAL_COLUMNS):
+                outputs = torch.arange(some.start, some.stop, device=self.z.device)
                 V = units.new_zeros(len(outputs), n, T, out)
                 V[:, :, t] = units[outputs, None]
                 yield t, outputs, self.residual_times(V)
@@ -167,9 +165,8 @@ class Record:
         The way for many tokens: nothing here is as large as a matrix between tokens.
         """
         layer, A = self.layers[name], self.gauss_newton_root(name)
-        rows = max(1, WEIGHT_NUMBERS // (A.shape[1] * layer.layer.in_features * layer.layer.out_features))
-        for A_part, x_part in zip(torch.split(A, rows), torch.split(layer.x, rows), strict=True):
-            yield torch.einsum("ncto,nti->ncoi", A_part, x_part.double())
+        for part in blocks(len(A), A.shape[1] * layer.layer.in_features * layer.layer.out_features, HELD):
+            yield torch.einsum("ncto,nti->ncoi", A[part], layer.x[part].double())
 
     def curvature_times(self, name: str, V: Tensor) -> Tensor:
         """S V with S = ∂²l/∂z² = Jᵀ Λ J + R of layer `name`; V [n, T, out] → [n, T, out], float64."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.curvature.hessian import LayerHessian
-from audit.maths.singular import largest_singular_value
+from audit.maths.decompositions import largest_singular_value
 from audit.measures.contract import Audit
 from audit.measures.fisher.measure import squared_slope
 from audit.measures.flatness.block import NetworkFlatness

@@ -79,7 +79,7 @@ def test_gradients_are_those_of_autograd(name, fixed_batch, rows):
 @pytest.mark.parametrize("how", [{}, {"fixed_batch": 4}, {"side_by_side": False}], ids=["free", "fixed", "in-turn"])
 @pytest.mark.parametrize("name", CASES)
 def test_loss_gradients_are_those_of_autograd(name, how, numbers, monkeypatch):
-    monkeypatch.setattr("audit.network.closed_forms.NUMBERS", numbers)
+    monkeypatch.setattr("audit.network.closed_forms.HELD", numbers)
     capture, x = capture_of(name, **how)
     names, expected = other_parameters(capture.network, capture.layers), truth(capture.network, x)
     for record in records_of(capture, x):
@@ -132,8 +132,8 @@ def test_what_was_let_go_of_is_found_again():
 def test_few_scores_and_samples_at_a_time_give_the_same(monkeypatch, numbers):
     capture, x = capture_of("pictures")
     expected = [record.others.squares() for record in records_of(capture, x)]
-    monkeypatch.setattr("audit.network.closed_forms.NUMBERS", numbers)
-    monkeypatch.setattr("audit.network.closed_forms.CACHED", numbers)
+    monkeypatch.setattr("audit.network.closed_forms.HELD", numbers)
+    monkeypatch.setattr("audit.network.closed_forms.CACHED_STACK", numbers)
     for record, parts in zip(records_of(capture, x), expected, strict=True):
         for ours, theirs in zip(record.others.squares(), parts, strict=True):
             assert torch.allclose(ours, theirs, rtol=EXACT)

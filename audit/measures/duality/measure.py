@@ -13,23 +13,29 @@ from dataclasses import replace
 from torch import Tensor
 
 from audit.curvature.hessian import DENSE_LIMIT
-from audit.curvature.rest import rest_trace
-from audit.maths.nearest import Nearest, nearest_partners
 from audit.measures.contract import Audit, Measure, Measurement
 from audit.measures.duality.basis import hessian_basis
 from audit.measures.duality.block import DualityBlock
 from audit.measures.duality.card import CARDS
-from audit.measures.duality.carriers import NO_PAIRS, class_names, find_carriers
 from audit.measures.duality.decompose import Decomposition, decompose
-from audit.measures.duality.intervals import Evidence, bootstrap
-from audit.measures.duality.layer import Duals, LayerPairs, measure_pairs
-from audit.measures.duality.layer_block import approximation, filled, is_fitted, why_not_dual, with_residuals
-from audit.measures.duality.pairs import Pairs
-from audit.measures.duality.tail import Answers, Lines
-from audit.measures.duality.widths import SAMPLES, SAMPLES_OF_CONVOLUTIONS, flatness_widths, spaced
+from audit.measures.duality.layer_pairs import Duals, LayerPairs, measure_pairs
+from audit.measures.duality.pairs import Nearest, Pairs, nearest_partners
+from audit.measures.duality.report_blocks import (
+    NO_PAIRS,
+    approximation,
+    class_names,
+    filled,
+    find_carriers,
+    is_fitted,
+    why_not_dual,
+    with_residuals,
+)
+from audit.measures.duality.uncertainty import Evidence, bootstrap
+from audit.measures.duality.widths import SAMPLES, SAMPLES_OF_CONVOLUTIONS, Answers, Lines, flatness_widths, spaced
 from audit.network.layers import DenseLayer
 from audit.network.loss import SquaredError
 from audit.network.record import LayerRecord, Record
+from audit.network.second_derivatives import rest_trace
 from audit.report.fields import Card
 
 SAME_LABEL = "the nearest train sample with the same label (Euclidean; of equally near ones the first)"

@@ -15,14 +15,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from audit.maths.decompositions import eigvalsh
+from audit.maths.decompositions import eigvalsh, largest_singular_value
 from audit.maths.resample import Resampled, interval, resampled_means
-from audit.maths.singular import largest_singular_value
 from audit.measures.contract import Audit, Fold, Measure, Measurement
 from audit.measures.fisher.block import LayerFisher, NetworkFisher, PacBayes
 from audit.measures.fisher.card import CARDS
-from audit.measures.fisher.determinant import settle
-from audit.measures.fisher.gram import GradientSource, LogDeterminants, largest_eigenvalues, log_determinants
+from audit.measures.fisher.determinant import (
+    LogDeterminants,
+    largest_eigenvalues,
+    log_determinants,
+    resolve_doubtful,
+)
+from audit.measures.fisher.gram import GradientSource
 from audit.measures.fisher.pac_bayes import Theorem, pac_bayes
 from audit.network.loss import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 from audit.network.record import Record
@@ -141,7 +145,7 @@ class _FisherFold:
         layers = {layer.name: log_determinants(grams[layer.name]) for layer in self.audit.layers}
         whole = log_determinants(K)
         if self.audit.network_is_double:  # gradients in single precision know no more than their Gram matrix
-            settle(layers, whole, self.source)
+            resolve_doubtful(layers, whole, self.source)
         return Measurement({name: self._layer(name, dets) for name, dets in layers.items()}, self._network(K, whole))
 
     def _cotangent(self, record: Record) -> Tensor:

@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from audit.curvature.rest import is_probed
 from audit.maths.resample import resampled_means
 from audit.measures.contract import Audit, Fold, Measure, Measurement, feeds_itself
 from audit.measures.flatness.block import LayerFlatness, NetworkFlatness
@@ -28,6 +27,7 @@ from audit.measures.flatness.terms import terms_of
 from audit.network.layers import DenseLayer, dense_only
 from audit.network.record import Record
 from audit.network.records import Records
+from audit.network.second_derivatives import is_probed
 from audit.report.fields import Card
 
 CONVOLUTION = "a convolution, whose numbers stand by themselves"

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from audit.curvature.rest import MOST_PROBES, gram_root, is_probed, probes, signs
 from audit.maths.blocks import in_blocks
 from audit.network.record import LayerRecord, Record
+from audit.network.second_derivatives import MOST_PROBES, gram_root, is_probed, probes, signs
 
 LARGE_BIAS = 1e3  # a bias this many times larger than any answer without it
 
@@ -96,8 +96,8 @@ def _pulled_diagonal(record: Record, name: str) -> Tensor:
     layer, diagonal = record.layers[name], record.loss_function.curvature_diagonal
     if not layer.layer.squeezes:
         return in_blocks(diagonal, record.f, layer.pulled[:, :, 0])
-    W, numbers = layer.W.double(), layer.J.shape[1] * layer.layer.in_features
-    return in_blocks(lambda f, J: diagonal(f, J.double() @ W), record.f, layer.J[:, :, 0], numbers=numbers)
+    W, width = layer.W.double(), layer.J.shape[1] * layer.layer.in_features
+    return in_blocks(lambda f, J: diagonal(f, J.double() @ W), record.f, layer.J[:, :, 0], width=width)
 
 
 def _root_times_weights(record: Record, name: str) -> Tensor:

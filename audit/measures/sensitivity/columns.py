@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.maths.blocks import in_blocks
-from audit.maths.singular import LocalMap, centred_log_volume, local_map
+from audit.maths.decompositions import LocalMap, centred_log_volume, local_map
 from audit.network.layers import DenseLayer, dense_only
 from audit.network.record import LayerRecord, Record
 
@@ -149,8 +149,8 @@ def invariant_at(record: LayerRecord) -> Tensor:
     """Σ_p x_p² ‖(J W)_p‖² [n] at a layer's own input, that is at its patches if it is a convolution (Eq. 43)."""
     if record.layer.patches is None and not record.layer.squeezes:
         return in_blocks(lambda K, x: _invariant(K, x.double()), record.pulled, record.x)
-    W, numbers = record.W.double(), record.J.shape[1] * record.x[0].numel()
-    return in_blocks(lambda J, x: _invariant(J.double() @ W, x.double()), record.J, record.x, numbers=numbers)
+    W, width = record.W.double(), record.J.shape[1] * record.x[0].numel()
+    return in_blocks(lambda J, x: _invariant(J.double() @ W, x.double()), record.J, record.x, width=width)
 
 
 def input_columns(

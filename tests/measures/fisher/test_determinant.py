@@ -173,7 +173,7 @@ def test_a_head_has_no_more_directions_than_its_scores_differ_in(make_audit: Aud
 def test_columns_have_the_gram_matrix_of_the_gradients(
     monkeypatch: pytest.MonkeyPatch, tokens: int, weight: bool, bias: bool, wide: int, count: int
 ) -> None:
-    monkeypatch.setattr("audit.measures.fisher.gram.GATHERED", 4)  # several blocks
+    monkeypatch.setattr("audit.measures.fisher.gram.CACHED_GATHER", 4)  # several blocks
     torch.manual_seed(5)
     x, delta = (torch.randn(count, tokens, size, dtype=torch.float64) for size in (wide, wide + 1))
     K = dense_grams(x, delta, weight, bias, torch.arange(count)[None])[0]

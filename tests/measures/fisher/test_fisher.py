@@ -16,7 +16,7 @@ from zoo import ZOO, Tied, build
 
 from audit.measures.contract import Audit, Measurement, Records
 from audit.measures.fisher.block import NetworkFisher
-from audit.measures.fisher.gram import largest_eigenvalues, log_determinants
+from audit.measures.fisher.determinant import largest_eigenvalues, log_determinants
 from audit.measures.fisher.measure import Fisher, draw_subsets, squared_slope
 from audit.network.loss import BinaryCrossEntropy, CrossEntropy
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from audit.maths.singular import (
+from audit.maths.decompositions import (
     centred_log_volume,
     centring,
     largest_singular_value,
