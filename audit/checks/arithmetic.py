@@ -109,7 +109,7 @@ def _by_double_backward(few: Audit, layer: DenseLayer, v: Tensor) -> float:
     v = v.reshape(W.shape).to(W)
     with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
         batches = few.capture.batches(few.train.x, few.train.y)
-        answers = [functional_call(few.network, {name: W}, (x,))[:rows] for _, rows, x, _ in batches]
+        answers = [functional_call(few.network, {name: W}, (batch.x,))[: batch.rows] for batch in batches]
         loss = few.loss.value(torch.cat(answers).reshape(len(few.train), -1).double(), few.train.y)
         (g,) = torch.autograd.grad(loss.mean(), W, create_graph=True)
         if not g.requires_grad:

@@ -19,7 +19,7 @@ from audit.measures.contract import Audit, on_few_samples
 from audit.measures.flatness.block import LayerFlatness
 from audit.measures.flatness.measure import Flatness
 from audit.network.layers import DenseLayer, dense_only
-from audit.network.record import Record
+from audit.network.record import Products, Record
 from audit.report.blocks import Check, skipped, worst
 
 TOLERANCE = 1e-6
@@ -126,7 +126,7 @@ def _rescaled(network: nn.Module, first: DenseLayer, second: DenseLayer, factors
 def _flatness(few: Audit) -> dict[str, LayerFlatness]:
     fold = Flatness().start(few)
     for record in few.train:
-        fold.see(record)
+        fold.see(record, Products(record))
     return dict(fold.finish().layers)
 
 

@@ -18,7 +18,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.curvature.formed_hessian import HessianMatrix, SingleHessian, single_precision, weights_jvp, weights_vjp
-from audit.network.capture import Capture
+from audit.network.capture import Batch, Capture
 from audit.network.layers import DenseLayer
 from audit.network.record import Record
 from audit.network.records import Records
@@ -156,20 +156,22 @@ class LayerHessian:
 class CurvedTail:
     """One layer on a chunk of samples, with the graph of everything behind it."""
 
-    def __init__(self, capture: Capture, layer: DenseLayer, rows: int, x: Tensor, y: Tensor) -> None:
-        self._layer, self._loss, self._rows = layer, capture.loss, rows
+    def __init__(self, capture: Capture, layer: DenseLayer, batch: Batch) -> None:
+        self._layer, self._loss = layer, capture.loss
+        self._rows, x, y = batch.rows, batch.x, batch.y
         with counted() as kept, sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no second derivative
-            passed = capture.run(x)
-            self._f, calls = passed.f, passed.calls[layer.name]
+            forward = capture.run(x)
+            self._f, calls = forward.f, forward.calls[layer.name]
             self._zs = [z for _, z in calls]
-            self._scores = passed.f.detach().double()[:rows]
+            self._scores = forward.f.detach().double()[: self._rows]
             self._w = torch.zeros_like(self._f.detach())
-            self._w[:rows] = capture.loss.gradient(self._scores, y[:rows]).to(self._f.dtype)
+            self._w[: self._rows] = capture.loss.gradient(self._scores, y[: self._rows]).to(self._f.dtype)
             self._w.requires_grad_()
             slopes = torch.autograd.grad(self._f, self._zs, self._w, create_graph=True, materialize_grads=True)
             self._a = torch.cat([layer.arrange(part, len(x)) for part in slopes], 1)  # [n, T, out]
         self.bytes = sum(kept.values())
-        self.x = torch.cat([layer.arrange_input(part, len(x)) for part, _ in calls], 1)[:rows].double()  # [rows, T, in]
+        given = torch.cat([layer.arrange_input(part, len(x)) for part, _ in calls], 1)
+        self.x = given[: self._rows].double()  # [rows, T, in]
 
     def curvature_times(self, V: Tensor) -> Tensor:
         """S V in float64; V [k, rows, T, out] → the same shape."""
@@ -196,8 +198,7 @@ class CurvedTail:
 def curved_tails(capture: Capture, layer: DenseLayer, x: Tensor, y: Tensor) -> Iterator[CurvedTail]:
     """Chunk after chunk."""
     alone = replace(capture, layers=[layer], to_input=False)
-    for _, rows, xs, ys in alone.batches(x, y):
-        yield CurvedTail(alone, layer, rows, xs, ys)
+    return (CurvedTail(alone, layer, batch) for batch in alone.batches(x, y))
 
 
 @contextmanager

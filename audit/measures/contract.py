@@ -23,7 +23,7 @@ from audit.model.base import Model
 from audit.network.capture import Capture
 from audit.network.layers import DenseLayer, PassedBy
 from audit.network.loss import Loss
-from audit.network.record import Record
+from audit.network.record import Products, Record
 from audit.network.records import Outcome
 from audit.network.records import Records as Records
 from audit.report.fields import Card as Card
@@ -77,8 +77,8 @@ class Measurement:
 class Fold(Protocol):
     """A measure at work on one audit."""
 
-    def see(self, record: Record) -> None:
-        """Takes in one chunk of the train split."""
+    def see(self, record: Record, products: Products) -> None:
+        """Takes in one chunk of the train split; `products` of it are formed once for all measures."""
 
     def finish(self) -> Measurement:
         """Answers, after the last chunk."""

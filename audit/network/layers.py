@@ -45,7 +45,7 @@ class DenseLayer:
     patches: Patches | None = None  # of a convolution that is measured as a dense layer over its patches
 
     @property
-    def squeezes(self) -> bool:
+    def has_wide_input(self) -> bool:
         """Whether its inputs far outnumber its outputs: then J = ∂f/∂z is worth keeping, and J W is not."""
         return self.in_features > 2 * self.out_features
 

@@ -73,7 +73,7 @@ def _layer_numbers(layer: DenseLayer, outputs: int) -> int:
     The patches of a convolution are many times its input, and their pseudo-inverse takes as much again.
     """
     numbers = layer.tokens * (layer.in_features + (outputs + 3) * layer.out_features)
-    width = layer.out_features if layer.squeezes else layer.in_features
+    width = layer.out_features if layer.has_wide_input else layer.in_features
     numbers += outputs * (layer.tokens * width + outputs)  # J W or narrower, and its Gram matrix, while looked at
     if layer.patches is None:
         return numbers

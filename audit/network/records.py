@@ -1,4 +1,4 @@
-"""The records of a split, as often as a measure wants them."""
+"""The records of a split, as often as a measure wants them; and `Outcome`, the little that is kept of every sample."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Records:
     """
 
     def __init__(self, capture: Capture, x: Tensor, y: Tensor, room: int, full: bool) -> None:
-        self.capture, self._full, self._new = capture, full, True
-        self.chunks = -(-len(x) // (capture.full_size if full else capture.forward_size))  # records that a walk meets
+        self.capture, self._full = capture, full
+        self.chunks = -(-len(x) // (capture.full_size if full else capture.forward_size))  # records of a walk
         self.x, self.y, self.room = x, y, room
         self._kept: list[Record] | None = None
 
@@ -34,23 +34,27 @@ class Records:
 
     def __iter__(self) -> Iterator[Record]:
         if self._kept is not None:
-            for record in self._kept:
-                yield record
-                record.release()
-            return
+            return iter(self._kept)
+        capture = self.capture.full if self._full else self.capture.forward
+        return self._keeping(capture(self.x, self.y))
+
+    def measured(self) -> Iterator[Record]:
+        """The pass of the measures: records with what the backward passes leave of other parameters on their way.
+
+        That holds on to the forward pass: drop a record before asking for the next one.
+        """
+        return self._keeping(self.capture.full(self.x, self.y, squares=True))
+
+    def _keeping(self, captured: Iterator[Record]) -> Iterator[Record]:
+        """Passes records on, and keeps the lasting part of them if that of all fits into the room."""
         keep: list[Record] | None = []
         left = self.room
-        for record in self._captured():
+        for record in captured:
             left -= record.bytes()
-            keep = None if keep is None or left < 0 or record.has_graph() else [*keep, record]
+            keep = None if keep is None or left < 0 or record.has_graph() else [*keep, record.to_keep()]
             yield record
-            record.release()
+            del record  # before the next one is captured
         self._kept = keep
-
-    def _captured(self) -> Iterator[Record]:
-        """Only the first walk gathers squares: the measures see each record once, and walk again for other things."""
-        squares, self._new = self._new, False
-        return self.capture.full(self.x, self.y, squares) if self._full else self.capture.forward(self.x, self.y)
 
 
 # `Outcome`: what the model did on one split, sample by sample.

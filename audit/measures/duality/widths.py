@@ -138,7 +138,8 @@ def _run(capture: Capture, layers: Sequence[DenseLayer], x: Tensor, y: Tensor) -
         return lambda _module, inputs, z: seen[name].append((inputs[0].clone(), z.clone()))
 
     with hooked(capture.network, {layer.module: keeping(layer.name) for layer in layers}):
-        f = torch.cat([scores(capture.network, xs) for _, _, xs, _ in capture.batches(x, y, capture.forward_size)])
+        batches = capture.batches(x, y, capture.forward_size)
+        f = torch.cat([scores(capture.network, batch.x) for batch in batches])
     return {layer.name: (*_joined(layer, seen[layer.name]), f) for layer in layers}
 
 

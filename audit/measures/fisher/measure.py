@@ -29,7 +29,7 @@ from audit.measures.fisher.determinant import (
 from audit.measures.fisher.gram import GradientSource
 from audit.measures.fisher.pac_bayes import Theorem, pac_bayes
 from audit.network.loss import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
-from audit.network.record import Record
+from audit.network.record import Products, Record
 from audit.report.fields import Card, Interval
 
 LOGIT_SCALE = 0.04  # section 7.2.3
@@ -64,8 +64,8 @@ def normalized_gradient(loss: Loss, f: Tensor, y: Tensor) -> Tensor:
     """∂l/∂f [n, C] where the loss sees f/(0.04 ‖f‖), the derivative of the norm included."""
     norm = f.norm(dim=1, keepdim=True).clamp(min=1e-300)
     g, unit = loss.gradient(f / (LOGIT_SCALE * norm), y), f / norm
-    pulled: Tensor = (g - unit * (unit * g).sum(1, keepdim=True)) / (LOGIT_SCALE * norm)
-    return pulled
+    gradient: Tensor = (g - unit * (unit * g).sum(1, keepdim=True)) / (LOGIT_SCALE * norm)
+    return gradient
 
 
 def squared_slope(loss: Loss, f: Tensor, K: Tensor, gram: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class _NoFisher:
     def __init__(self, audit: Audit) -> None:
         self.audit = audit
 
-    def see(self, record: Record) -> None:
+    def see(self, record: Record, products: Products) -> None:
         """Nothing to see."""
 
     def finish(self) -> Measurement:
@@ -132,10 +132,10 @@ class _FisherFold:
         self.source = GradientSource(audit, self.subsets, self._cotangent)
         self.robustness: list[Tensor] = []
 
-    def see(self, record: Record) -> None:
+    def see(self, record: Record, products: Products) -> None:
         """Takes the robustness of every sample, and the gradients of the drawn ones."""
-        if record.input_map is not None:
-            self.robustness.append(squared_slope(record.loss_function, record.f, *record.input_map))
+        if products.input_map is not None:
+            self.robustness.append(squared_slope(record.loss_function, record.f, *products.input_map))
         self.source.see(record)
 
     def finish(self) -> Measurement:

@@ -21,7 +21,7 @@ from audit.maths.shares import difference_interval, wilson
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
 from audit.measures.gap.block import ClassGap, Confusion, GapReport, Mistake
 from audit.measures.gap.card import CARDS
-from audit.network.record import Record
+from audit.network.record import Products, Record
 from audit.network.records import Outcome
 from audit.report.fields import Interval
 
@@ -46,7 +46,7 @@ class _GapFold:
     def __init__(self, audit: Audit) -> None:
         self.audit = audit
 
-    def see(self, record: Record) -> None:
+    def see(self, record: Record, products: Products) -> None:
         """Nothing of a record."""
 
     def finish(self) -> Measurement:

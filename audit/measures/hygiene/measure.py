@@ -23,7 +23,7 @@ from audit.measures.hygiene.mislabels import suspected_mislabels
 from audit.measures.hygiene.near_duplicates import near_duplicates
 from audit.measures.hygiene.samples import Samples
 from audit.network.layers import dense_only
-from audit.network.record import Record
+from audit.network.record import Products, Record
 
 
 class HygieneMeasure:
@@ -46,7 +46,7 @@ class _HygieneFold:
         self.audit, self.last = audit, dense_only(audit.layers)[-1]
         self.features: list[Tensor] = []
 
-    def see(self, record: Record) -> None:
+    def see(self, record: Record, products: Products) -> None:
         """Takes what the last dense layer is fed, unless that is the input itself."""
         if not self.last.fed_by_input:
             self.features.append(record.layers[self.last.name].x.flatten(1))

@@ -40,7 +40,7 @@ from audit.measures.sensitivity.summary import summarise
 from audit.network.hooks import as_fed, hooked
 from audit.network.layers import DenseLayer, dense_only
 from audit.network.parameter_gradients import closed_parameters, other_parameters
-from audit.network.record import LayerRecord, Record
+from audit.network.record import LayerProducts, LayerRecord, Products, Record
 
 
 class Sensitivity:
@@ -72,25 +72,24 @@ class SensitivityFold:
         self._active: dict[str, Tensor] = {}
         self._skips, self._trace = SkipFold(audit), TraceFold(audit, self._beyond_dense)
 
-    def see(self, record: Record) -> None:
+    def see(self, record: Record, products: Products) -> None:
         """Takes in one chunk of the train split."""
         audit = self._audit
         x = as_fed(audit.network, audit.train.x[record.start : record.start + len(record.f)])
         assert record.others is not None
-        theta, adaptive = record.others.squares()
-        for name, layer in record.layers.items():
+        (theta, adaptive), entrance_map = record.others.squares(), None
+        for name, layer in products.layers.items():
             squares = self._squares(layer)
             weight, bias = (float(alone) for alone in self._closed[name])
             theta = theta + weight * squares.weight + bias * squares.bias
             adaptive = adaptive + weight * squares.adaptive_weight + bias * squares.adaptive_bias
             mapped = layer_map(layer, audit.epsilon)
-            self._keep(layer, mapped, squares)
-            if name == self._first.name:
-                first_map = mapped
-        first = record.layers[self._first.name]
-        invariant = invariant_at(first)
+            self._keep(layer.layer, mapped, squares)
+            if name == record.entrance == self._first.name:
+                entrance_map = mapped
+        invariant = invariant_at(products.layers[self._first.name])
         self._samples.append(SampleColumns(column(theta), column(adaptive), column(invariant)))
-        entering = input_columns(record, x.flatten(1).double(), first, first_map, invariant, audit.epsilon)
+        entering = input_columns(products, x.flatten(1).double(), entrance_map, invariant, audit.epsilon)
         if entering is not None:
             self._input.append(entering)
         self._skips.see(record, x)
@@ -125,10 +124,11 @@ class SensitivityFold:
             skip=self._skips.of(layer.name),
         )
 
-    def _squares(self, record: LayerRecord) -> DenseSquares:
-        bias = self._audit.network.get_submodule(record.layer.module).bias
+    def _squares(self, products: LayerProducts) -> DenseSquares:
+        layer = products.layer.layer
+        bias = self._audit.network.get_submodule(layer.module).bias
         assert bias is None or isinstance(bias, Tensor)
-        return dense_squares(record, self._audit.weight(record.layer), bias)
+        return dense_squares(products, self._audit.weight(layer), bias)
 
     def _keep(self, record: LayerRecord, local: LocalMap, squares: DenseSquares) -> None:
         """A layer's columns, and on how many samples each of its outputs moves a score."""

@@ -20,7 +20,7 @@ from audit.measures.contract import Audit, feeds_itself
 from audit.measures.sensitivity.columns import Array, column
 from audit.network.hooks import as_fed
 from audit.network.layers import dense_only
-from audit.network.record import LayerRecord, Record
+from audit.network.record import LayerProducts, LayerRecord, Record
 
 RHO = 0.1  # relative size of a random change of the weights: the paper's variance is 0.01 θ²
 
@@ -35,12 +35,13 @@ class DenseSquares:
     adaptive_bias: Tensor  # Σ b_o² ‖∂f/∂b_o‖²
 
 
-def dense_squares(layer: LayerRecord, W: Tensor, b: Tensor | None) -> DenseSquares:
+def dense_squares(products: LayerProducts, W: Tensor, b: Tensor | None) -> DenseSquares:
     """Of one dense layer on a chunk; b is None where it has no bias."""
+    layer = products.layer
     squared_bias = torch.zeros(W.shape[0], dtype=torch.float64, device=W.device) if b is None else b.double().square()
     W2, x = W.double().square(), layer.x.double()
     if x.shape[1] == 1:
-        return _of_vectors(x, layer.squared_slopes, W2, squared_bias)
+        return _of_vectors(x, products.squared_jacobian, W2, squared_bias)
     return _of_tokens(x, layer.J.double(), W2, squared_bias)
 
 

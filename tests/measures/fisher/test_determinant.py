@@ -22,6 +22,7 @@ from audit.measures.contract import Audit, Measurement, Records
 from audit.measures.fisher.determinant import log_angles, triangle
 from audit.measures.fisher.gram import dense_columns, dense_grams, formed_columns, summed_gradients
 from audit.measures.fisher.measure import Fisher, draw_subsets
+from audit.network.record import Products
 
 DIGITS = 1e-8  # of γ̂ against the reference
 ORDER = 1e-10  # of γ̂ where only the order of additions differs
@@ -64,7 +65,7 @@ def made(
 def measured(audit: Audit) -> Measurement:
     fold = Fisher().start(audit)
     for record in audit.train:
-        fold.see(record)
+        fold.see(record, Products(record))
     return fold.finish()
 
 

@@ -20,6 +20,7 @@ from audit.measures.contract import Audit, Measurement
 from audit.measures.flatness import terms
 from audit.measures.flatness.measure import Flatness
 from audit.network import second_derivatives
+from audit.network.record import Products
 
 EXACT = 1e-8
 INVARIANT = 1e-9
@@ -29,7 +30,7 @@ QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCh
 def measure(audit: Audit) -> Measurement:
     fold = Flatness().start(audit)
     for record in audit.train:
-        fold.see(record)
+        fold.see(record, Products(record))
     return fold.finish()
 
 
