@@ -32,11 +32,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.maths import Interval
+from audit.maths.blocks import CACHED_GATHER, blocks
 
 Array = NDArray[np.float64]
 HALVES = 3999  # random halves: 2.5 % of 4000 is a whole number of them
 LEVEL = 0.05  # share of intervals that may miss the truth, unless told otherwise
-AT_ONCE = 1 << 20  # memberships drawn at once
 SEED = 0
 
 
@@ -58,9 +58,8 @@ def halves_bounds(values: Array, level: float = LEVEL) -> tuple[float, float]:
 def _means_of_halves(values: Array) -> Iterator[Array]:
     """Means [some halves] of the samples in each half."""
     rng, n = np.random.default_rng(SEED), len(values)
-    rows = max(1, AT_ONCE // n)
-    for start in range(0, HALVES, rows):
-        members = rng.integers(0, 2, size=(min(rows, HALVES - start), n), dtype=np.uint8).astype(np.float64)
+    for part in blocks(HALVES, n, CACHED_GATHER):
+        members = rng.integers(0, 2, size=(part.stop - part.start, n), dtype=np.uint8).astype(np.float64)
         members[members.sum(1) == 0] = 1.0  # a half without members has no mean; it happens with a handful of samples
         yield members @ values / members.sum(1)
 

@@ -9,10 +9,10 @@ import numpy as np
 from audit.data.base import Data
 from audit.findings.conditions import balanced_accuracy, no_better_than_guessing
 from audit.measures.contract import Audit
-from audit.measures.gap.fit import r_squared
+from audit.measures.gap.measure import r_squared
 from audit.measures.hygiene.block import Hygiene
 from audit.measures.suite import Results
-from audit.network.outcome import Outcome
+from audit.network.records import Outcome
 from audit.settings import Settings
 
 FEWEST_PIXELS = 64  # numbers in a sample, below which it is no image

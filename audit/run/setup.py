@@ -18,8 +18,7 @@ from audit.network.hooks import as_fed, has_convolutions, scores
 from audit.network.layers import find_layers, nothing_to_measure
 from audit.network.loss import LOSS_OF_TASK
 from audit.network.memory import budget_bytes, bytes_per_sample, chunk_size, without_what_does_not_fit
-from audit.network.outcome import Outcome
-from audit.network.records import Records
+from audit.network.records import Outcome, Records
 from audit.settings import Settings
 
 PROBE = 3  # samples that the layers are watched with

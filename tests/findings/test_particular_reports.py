@@ -15,7 +15,7 @@ from audit.findings import judge
 from audit.findings.conditions import guesses
 from audit.measures.gap.measure import measure_gap
 from audit.measures.report import Report
-from audit.network.outcome import Outcome
+from audit.network.records import Outcome
 from audit.report.report import Finding, NotJudged
 from audit.run.reader_warnings import chance_warning
 

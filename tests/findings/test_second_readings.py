@@ -14,7 +14,7 @@ from audit.findings.conditions import guesses
 from audit.findings.rules import gap_layers
 from audit.measures.gap.measure import measure_gap
 from audit.measures.report import Report
-from audit.network.outcome import Outcome
+from audit.network.records import Outcome
 from audit.run.reader_warnings import chance_warning
 
 

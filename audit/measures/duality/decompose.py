@@ -15,11 +15,13 @@ from torch import Tensor
 
 from audit.measures.duality.basis import STILL, Basis, Projections, settle
 from audit.measures.duality.block import FixedSplit, FlatPart, Remainder, SharpPart
-from audit.measures.duality.intervals import Array, Evidence, Part
-from audit.measures.duality.layer import Duals, LayerPairs
-from audit.measures.duality.standard_errors import (
+from audit.measures.duality.layer_pairs import Duals, LayerPairs
+from audit.measures.duality.uncertainty import (
+    Array,
     DirectionErrors,
+    Evidence,
     PairColumns,
+    Part,
     TotalErrors,
     direction_errors,
     error_of,

@@ -15,17 +15,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from audit.maths.decompositions import eigvalsh
+from audit.maths.decompositions import eigvalsh, largest_singular_value
 from audit.maths.resample import Resampled, interval, resampled_means
-from audit.maths.singular import largest_singular_value
 from audit.measures.contract import Audit, Fold, Measure, Measurement
 from audit.measures.fisher.block import LayerFisher, NetworkFisher, PacBayes
 from audit.measures.fisher.card import CARDS
-from audit.measures.fisher.determinant import settle
-from audit.measures.fisher.gram import GradientSource, LogDeterminants, largest_eigenvalues, log_determinants
+from audit.measures.fisher.determinant import (
+    LogDeterminants,
+    largest_eigenvalues,
+    log_determinants,
+    resolve_doubtful,
+)
+from audit.measures.fisher.gram import GradientSource
 from audit.measures.fisher.pac_bayes import Theorem, pac_bayes
 from audit.network.loss import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
-from audit.network.record import Record
+from audit.network.record import Products, Record
 from audit.report.fields import Card, Interval
 
 LOGIT_SCALE = 0.04  # section 7.2.3
@@ -60,8 +64,8 @@ def normalized_gradient(loss: Loss, f: Tensor, y: Tensor) -> Tensor:
     """∂l/∂f [n, C] where the loss sees f/(0.04 ‖f‖), the derivative of the norm included."""
     norm = f.norm(dim=1, keepdim=True).clamp(min=1e-300)
     g, unit = loss.gradient(f / (LOGIT_SCALE * norm), y), f / norm
-    pulled: Tensor = (g - unit * (unit * g).sum(1, keepdim=True)) / (LOGIT_SCALE * norm)
-    return pulled
+    gradient: Tensor = (g - unit * (unit * g).sum(1, keepdim=True)) / (LOGIT_SCALE * norm)
+    return gradient
 
 
 def squared_slope(loss: Loss, f: Tensor, K: Tensor, gram: Tensor) -> Tensor:
@@ -102,7 +106,7 @@ class _NoFisher:
     def __init__(self, audit: Audit) -> None:
         self.audit = audit
 
-    def see(self, record: Record) -> None:
+    def see(self, record: Record, products: Products) -> None:
         """Nothing to see."""
 
     def finish(self) -> Measurement:
@@ -128,10 +132,10 @@ class _FisherFold:
         self.source = GradientSource(audit, self.subsets, self._cotangent)
         self.robustness: list[Tensor] = []
 
-    def see(self, record: Record) -> None:
+    def see(self, record: Record, products: Products) -> None:
         """Takes the robustness of every sample, and the gradients of the drawn ones."""
-        if record.input_map is not None:
-            self.robustness.append(squared_slope(record.loss_function, record.f, *record.input_map))
+        if products.input_map is not None:
+            self.robustness.append(squared_slope(record.loss_function, record.f, *products.input_map))
         self.source.see(record)
 
     def finish(self) -> Measurement:
@@ -141,7 +145,7 @@ class _FisherFold:
         layers = {layer.name: log_determinants(grams[layer.name]) for layer in self.audit.layers}
         whole = log_determinants(K)
         if self.audit.network_is_double:  # gradients in single precision know no more than their Gram matrix
-            settle(layers, whole, self.source)
+            resolve_doubtful(layers, whole, self.source)
         return Measurement({name: self._layer(name, dets) for name, dets in layers.items()}, self._network(K, whole))
 
     def _cotangent(self, record: Record) -> Tensor:

@@ -10,7 +10,7 @@ Cannot    tell why, nor what happens on data from elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,8 @@ from audit.maths.shares import difference_interval, wilson
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
 from audit.measures.gap.block import ClassGap, Confusion, GapReport, Mistake
 from audit.measures.gap.card import CARDS
-from audit.measures.gap.fit import measure_fit
-from audit.network.outcome import Outcome
-from audit.network.record import Record
+from audit.network.record import Products, Record
+from audit.network.records import Outcome
 from audit.report.fields import Interval
 
 Array = NDArray[np.float64]
@@ -47,7 +46,7 @@ class _GapFold:
     def __init__(self, audit: Audit) -> None:
         self.audit = audit
 
-    def see(self, record: Record) -> None:
+    def see(self, record: Record, products: Products) -> None:
         """Nothing of a record."""
 
     def finish(self) -> Measurement:
@@ -197,3 +196,55 @@ def answers(outcome: Outcome) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """The class that the model answers [n]: the largest score; with one score, its sign."""
     scores = outcome.scores
     return (scores[:, 0] >= 0).astype(np.int64) if scores.shape[1] == 1 else scores.argmax(1).astype(np.int64)
+
+
+# How well a regression fits one split: RMSE and R², with bootstrap intervals over samples.
+
+
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Two numbers of a split; `r2` is None where a target never varies."""
+
+    rmse: float
+    rmse_ci95: Interval
+    r2: float | None
+    r2_ci95: Interval
+
+
+def measure_fit(outcome: Outcome, draws: int, seed: int) -> Fit:
+    """Both are functions of means over samples: of squared errors, targets and squared targets, output by output."""
+    targets, errors = _centred(outcome), (outcome.scores - outcome.targets) ** 2
+    scale = max(float(errors.max()), float((targets**2).max()), np.finfo(np.float64).tiny)  # keeps squares in range
+    columns = np.concatenate([errors / scale, targets / np.sqrt(scale), targets**2 / scale], 1)
+    drawn = np.split(resampled_means(columns, draws, seed), 3, axis=1)
+    r2 = r_squared(outcome)
+    return Fit(
+        rmse=float(np.sqrt(errors.mean())),
+        rmse_ci95=interval(np.sqrt(scale * drawn[0].mean(1))),
+        r2=r2,
+        r2_ci95=None if r2 is None else interval(_explained(*drawn)),
+    )
+
+
+def r_squared(outcome: Outcome) -> float | None:
+    """1 − residual/total sum of squares, averaged over outputs; None where a target never varies."""
+    targets = _centred(outcome)
+    total = (targets**2).sum(0)
+    if (total == 0).any():
+        return None
+    return float(np.mean(1 - ((outcome.scores - outcome.targets) ** 2).sum(0) / total))
+
+
+def _centred(outcome: Outcome) -> Array:
+    centred: Array = outcome.targets - outcome.targets.mean(0)
+    return centred
+
+
+def _explained(errors: Array, targets: Array, squares: Array) -> Array:
+    """R² of each draw from its means [draws, C]; NaN where a draw's targets do not vary."""
+    total = squares - targets**2
+    varies = (total > 0).all(1)
+    explained: Array = np.mean(1 - errors / np.where(total > 0, total, 1.0), 1)
+    return np.where(varies, explained, np.nan)

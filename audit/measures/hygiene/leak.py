@@ -15,8 +15,8 @@ from audit.maths.resample import interval, resampled_means
 from audit.maths.shares import wilson
 from audit.measures.gap.measure import measure_gap
 from audit.measures.hygiene.block import GapWithout, Leak
-from audit.measures.hygiene.rows import Twins
-from audit.network.outcome import Outcome
+from audit.measures.hygiene.duplicates import Twins
+from audit.network.records import Outcome
 from audit.report.fields import Interval
 from audit.settings import Settings
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from audit.maths.nearest import ROUNDING, ROUNDING_SINGLE, row_blocks
-from audit.measures.hygiene.propose import NEIGHBOURS, Points, Proposer, reach
-from audit.measures.hygiene.space import Space, cached_blocks
+from audit.maths.blocks import CACHED, HELD, blocks
+from audit.measures.hygiene.candidates import NEIGHBOURS, Points, Proposer, reach
+from audit.measures.hygiene.points import ROUNDING, ROUNDING_SINGLE, Space
 
 CROWDED = 4  # times the neighbours asked for: more candidates than that, and single precision is of no use
 LARGEST = 1e37  # squared norm that single precision can add to another
@@ -62,7 +62,7 @@ def look_around(
     """
     search = _Search(space, voters, len(rows))
     found = _unfilled(len(rows), voters, int(own is not None), near)
-    for part in row_blocks(len(rows), max(len(voters.rows), x.shape[1])):
+    for part in blocks(len(rows), max(len(voters.rows), x.shape[1]), HELD):
         pieces = search.look(x[rows[part]], None if own is None else own[part], near)
         for whole, piece in zip((found.votes, found.voters, found.nearest, found.distance), pieces, strict=True):
             whole[part] = piece
@@ -126,7 +126,7 @@ class _Search:
         """Ballots and number of the voters that count, by point."""
         ballots = self.voters.ballots
         votes = ballots.new_zeros(q, ballots.shape[1])
-        for part in row_blocks(len(row), ballots.shape[1]):
+        for part in blocks(len(row), ballots.shape[1], HELD):
             votes.index_add_(0, row[part], ballots[column[part]])
         return votes, ballots.new_zeros(q).index_add_(0, row, weight)
 
@@ -176,7 +176,7 @@ class _Search:
         if single is not None and a.dtype == single.dtype:
             return torch.addmm(norms, a, single.T, alpha=-2)
         squared = norms.repeat(len(a), 1)
-        for part in row_blocks(a.shape[1], len(norms)):  # of the features
+        for part in blocks(a.shape[1], len(norms), HELD):  # of the features
             squared.addmm_(a[:, part], self._some_features(part).to(a.dtype).T, alpha=-2)
         return squared
 
@@ -189,7 +189,7 @@ class _Search:
     def _differences(self, points: Tensor, row: Tensor, column: Tensor) -> Tensor:
         """‖a − b‖² of pairs [p], from differences."""
         found = self._norms.new_empty(len(row))
-        for part in cached_blocks(len(row), points.shape[1]):
+        for part in blocks(len(row), points.shape[1], CACHED):
             a, b = points.index_select(0, row[part]), self.space.train.index_select(0, self.voters.rows[column[part]])
             found[part] = a.double().sub_(b.double()).mul_(self.space.scale).square_().sum(1)
         return found

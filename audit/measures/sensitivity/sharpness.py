@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from audit.maths.blocks import HELD, blocks
 from audit.measures.contract import Audit, feeds_itself
 from audit.measures.sensitivity.columns import Array, column
 from audit.network.hooks import as_fed
 from audit.network.layers import dense_only
-from audit.network.record import LayerRecord, Record
+from audit.network.record import LayerProducts, LayerRecord, Record
 
-NUMBERS = 1 << 22  # numbers of formed gradients held at once
 RHO = 0.1  # relative size of a random change of the weights: the paper's variance is 0.01 θ²
 
 
@@ -35,12 +35,13 @@ class DenseSquares:
     adaptive_bias: Tensor  # Σ b_o² ‖∂f/∂b_o‖²
 
 
-def dense_squares(layer: LayerRecord, W: Tensor, b: Tensor | None) -> DenseSquares:
+def dense_squares(products: LayerProducts, W: Tensor, b: Tensor | None) -> DenseSquares:
     """Of one dense layer on a chunk; b is None where it has no bias."""
+    layer = products.layer
     squared_bias = torch.zeros(W.shape[0], dtype=torch.float64, device=W.device) if b is None else b.double().square()
     W2, x = W.double().square(), layer.x.double()
     if x.shape[1] == 1:
-        return _of_vectors(x, layer.squared_slopes, W2, squared_bias)
+        return _of_vectors(x, products.squared_jacobian, W2, squared_bias)
     return _of_tokens(x, layer.J.double(), W2, squared_bias)
 
 
@@ -52,10 +53,9 @@ def _of_vectors(x: Tensor, J2: Tensor, W2: Tensor, b2: Tensor) -> DenseSquares:
 
 
 def _of_tokens(x: Tensor, J: Tensor, W2: Tensor, b2: Tensor) -> DenseSquares:
-    rows = max(1, NUMBERS // (J.shape[1] * W2.numel()))
     weight, adaptive = [], []
-    for x_part, J_part in zip(torch.split(x, rows), torch.split(J, rows), strict=True):
-        squared = torch.einsum("ncto,nti->ncoi", J_part, x_part).square_().sum(1)  # [n, out, in]
+    for part in blocks(len(x), J.shape[1] * W2.numel(), HELD):
+        squared = torch.einsum("ncto,nti->ncoi", J[part], x[part]).square_().sum(1)  # [n, out, in]
         weight.append(squared.sum((1, 2)))
         adaptive.append(squared.flatten(1) @ W2.flatten())
     J2 = J.sum(2).square().sum(1)  # Σ_c (Σ_t J_ct)²

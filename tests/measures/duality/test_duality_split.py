@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from audit.measures.duality.decompose import sharp_border
-from audit.measures.duality.intervals import Evidence, Part, bootstrap
+from audit.measures.duality.uncertainty import Evidence, Part, bootstrap
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from references import gap as reference
 
 from audit.maths.shares import wilson
-from audit.measures.gap.fit import measure_fit
-from audit.measures.gap.measure import _errors, measure_gap
+from audit.measures.gap.measure import _errors, measure_fit, measure_gap
 from audit.network.loss import CrossEntropy
-from audit.network.outcome import Outcome
+from audit.network.records import Outcome
 
 SAMPLED = 0.05  # of the interval's width: 4,000 draws against 4,000 draws of another generator
 

@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import hygiene as reference
 
-from audit.maths import nearest as partners
 from audit.measures.hygiene import neighbours
+from audit.measures.hygiene.duplicates import row_ids
 from audit.measures.hygiene.mislabels import leave_one_out
-from audit.measures.hygiene.near import closeness, local_dimension
+from audit.measures.hygiene.near_duplicates import closeness, local_dimension
 from audit.measures.hygiene.neighbours import Space, gather_votes, look_around
-from audit.measures.hygiene.rows import row_ids
 
 EXACT = 1e-10
 
@@ -53,7 +52,7 @@ def test_block_size_and_order_of_the_samples_change_nothing(monkeypatch: pytest.
 
     whole = suspects(x, y)
     assert torch.equal(suspects(x[order], y[order]), whole[:, order])
-    monkeypatch.setattr(partners, "BLOCK_NUMBERS", 300)
+    monkeypatch.setattr(neighbours, "HELD", 300)
     assert torch.equal(suspects(x, y), whole)
 
 

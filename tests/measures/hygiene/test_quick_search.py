@@ -11,10 +11,10 @@ import torch
 from hypothesis import example, given, settings
 from torch import Tensor
 
-from audit.measures.hygiene import propose, screen, space
+from audit.measures.hygiene import candidates, points
+from audit.measures.hygiene.duplicates import row_ids
 from audit.measures.hygiene.neighbours import Electorate, Neighbourhood, _Search, gather_votes, look_around
-from audit.measures.hygiene.rows import row_ids
-from audit.measures.hygiene.space import Space
+from audit.measures.hygiene.points import Space
 
 Rng = np.random.Generator
 Array = np.ndarray
@@ -27,7 +27,7 @@ def _screen_for_few() -> Iterator[None]:
     """A screen that is used for few samples of few features."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"RANK": 3, "WIDTH": 2, "FEWEST": 100, "GROUPS": 24, "SAMPLE": 40}.items():
-            patch.setattr(screen, name, value)
+            patch.setattr(points, name, value)
         yield
 
 
@@ -158,8 +158,8 @@ def test_equally_near_ones_stay_in_order_whichever_way_they_are_measured(seed: i
     x_test[:60] = 24.5
     where, (voters, _) = Space.of("input", x, x_test), electorate(x)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(propose, "DENSE", dense)
-        patch.setattr(space, "KEPT", 1 << 24 if kept else 0)
+        patch.setattr(candidates, "DENSE", dense)
+        patch.setattr(points, "POINTS", 1 << 24 if kept else 0)
         patch.delattr(_Search, "_in_double")
         around = look_around(where, x_test, torch.arange(120), voters)
     squared = naive(where, x_test)
@@ -172,15 +172,16 @@ def test_equally_near_ones_stay_in_order_whichever_way_they_are_measured(seed: i
 def test_a_screen_spares_most_products_and_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples that spread in few directions, sorted, with copies of some; nothing set for the test."""
     for name, value in {"RANK": 96, "WIDTH": 4, "FEWEST": 500, "GROUPS": 48, "SAMPLE": 500}.items():
-        monkeypatch.setattr(screen, name, value)
+        monkeypatch.setattr(points, name, value)
     rng = np.random.default_rng(0)
     spread = rng.normal(size=(1300, 30)) @ rng.normal(size=(30, 400)) + 0.2 * rng.normal(size=(1300, 400))
     x, x_test = torch.from_numpy(spread[:800][np.argsort(spread[:800, 0])]), torch.from_numpy(spread[800:])
     x[700:] = x[:100]
     where, (voters, place) = Space.of("input", x, x_test), electorate(x)
     measured = []
-    products = propose.sampled_products
-    monkeypatch.setattr(propose, "sampled_products", lambda *parts: measured.append(len(parts[2])) or products(*parts))
+    products = candidates.sampled_products
+    counting = lambda *parts: measured.append(len(parts[2])) or products(*parts)  # noqa: E731
+    monkeypatch.setattr(candidates, "sampled_products", counting)
     around = look_around(where, x_test, torch.arange(len(x_test)), voters)
     within = look_around(where, x, torch.arange(len(x)), voters, place, near=False)
     pairs = len(voters.rows) * (len(x) + len(x_test))

@@ -14,14 +14,61 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from audit.measures.hygiene.mislabels import Tried
+from audit.maths.shares import wilson
+from audit.measures.hygiene.block import NearDuplicates, NearTwin
+from audit.measures.hygiene.duplicates import PAIRS
 from audit.measures.hygiene.neighbours import Electorate, look_around
-from audit.measures.hygiene.space import Space
+from audit.measures.hygiene.points import Space
+from audit.measures.hygiene.samples import Samples, Tried
 
 EXPECTED = 0.05  # near twins that chance alone may show in the whole test split
 CLOSEST = 1 / 3  # however many dimensions there are, a near twin is at least three times closer than the k-th neighbour
 YARDSTICK = 1000  # train samples that are looked at to see how common near twins are within train
 FEWEST = 5  # different train inputs below which there is no neighbourhood to compare with
+TOKENS = "The inputs are whole numbers such as tokens: a distance between them means nothing."
+NONE_FRESH = "Every test sample is itself in train."
+FEW_DISTINCT = f"Fewer than {FEWEST} different train inputs: there is no neighbourhood to compare with."
+
+
+def near_duplicates(samples: Samples) -> tuple[int | None, NearDuplicates]:
+    """How many near twins there are, and the closest of them."""
+    why = None
+    if len(samples.voters.rows) < FEWEST:
+        why = FEW_DISTINCT
+    elif not len(samples.fresh):
+        why = NONE_FRESH
+    elif samples.input_space is None:
+        why = TOKENS
+    if why is not None or samples.input_space is None:
+        return None, NearDuplicates(skipped=why)
+    tried, seed = samples.input_space, samples.audit.settings.seed
+    found = find_near_twins(tried, len(samples.audit.test), samples.voters, seed)
+    return int(found.flags.sum()), NearDuplicates(
+        space=tried.space.name,
+        dimension=found.dimension if math.isfinite(found.dimension) else None,
+        dimension_std=found.dimension_error if math.isfinite(found.dimension_error) else None,
+        threshold=found.threshold,
+        within_train=found.within_train,
+        within_train_ci95=None if found.within_train is None else wilson(found.within_train, found.looked_at),
+        pairs=_near_pairs(samples, found),
+    )
+
+
+def _near_pairs(samples: Samples, found: NearTwins) -> list[NearTwin]:
+    points = torch.nonzero(found.flags)[:, 0]
+    points = points[found.ratio[points].argsort(dim=0, stable=True)][:PAIRS]
+    tests, trains = samples.fresh[points].tolist(), found.nearest[points].tolist()
+    ratios, distances = found.ratio[points].tolist(), found.distance[points].tolist()
+    return [
+        NearTwin(
+            train=int(samples.train_index[train]),
+            test=int(samples.test_index[test]),
+            same_label=bool(samples.twins.train_y[train] == samples.twins.test_y[test]),
+            distance=distance,
+            ratio=ratio,
+        )
+        for train, test, ratio, distance in zip(trains, tests, ratios, distances, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,14 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
+from audit.maths.blocks import CACHED_SINGLE, blocks
+
 Array = NDArray[np.generic]
 Ids = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 HALVES = 8  # random halves of the features that a coincidence is looked for in
 PAIRS = 50  # pairs that the report lists
-SUMMED = 1 << 17  # numbers summed at once: 1 MB, which a processor's cache holds
 
 
 def row_ids(*parts: Array) -> list[Ids]:
@@ -46,10 +47,10 @@ def _sums(rows: Array, dtype: np.dtype[np.generic]) -> NDArray[np.uint64]:
     width = rows.shape[1] * (dtype.itemsize // word.itemsize)
     factors = np.random.default_rng(0).integers(1 << 63, size=width, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     sums = np.empty(len(rows), np.uint64)
-    for start in range(0, len(rows), step := max(1, SUMMED // max(1, width))):
-        words = _canonical(rows[start : start + step], dtype).view(word).astype(np.uint64)
+    for part in blocks(len(rows), width, CACHED_SINGLE):
+        words = _canonical(rows[part], dtype).view(word).astype(np.uint64)
         words ^= words >> np.uint64(32)  # the last bits of a float are often zero, and a product moves no bit down
-        sums[start : start + step] = words @ factors
+        sums[part] = words @ factors
     return sums
 
 
