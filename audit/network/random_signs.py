@@ -72,6 +72,8 @@ class LayerForms:
 
     trace: Estimate  # []
     relative: Estimate  # []
+    all_rows: Estimate  # []  their sum
+    all_columns: Estimate  # []
     rows: Estimate  # [out]
     columns: Estimate  # [in]
 
@@ -81,6 +83,7 @@ class SignSums:
     """What the random signs found."""
 
     layers: dict[str, LayerForms]
+    total: Estimate  # sums over the layers of ‖W‖² trace, trace, relative flatness, rows and columns [5]
     squares: dict[str, Estimate]  # by parameter name: mean ‖∂f/∂θ‖² and Σ θ² (∂f/∂θ)² [2]
 
 
@@ -90,7 +93,9 @@ def sign_sums(
     """Walks over the batches, with `plan.repeats` ordinary backward passes for each kind of sum."""
     forms = {layer.name: Draws(plan.population) for layer in layers}
     squares = {name: Draws(plan.population) for name, _ in network.named_parameters()}
+    total = Draws(plan.population)
     names = {layer.name: f"{layer.module}.weight".lstrip(".") for layer in layers}
+    norms = {layer.name: float(layer.weight(network).double().square().sum()) for layer in layers}
     generator = torch.Generator().manual_seed(plan.seed)
     with differentiable(network) as parameters:
         for x, _, rows in batches:
@@ -106,12 +111,14 @@ def sign_sums(
                 for layer in layers:
                     G = found[names[layer.name]].reshape(layer.out_features, layer.in_features)
                     by_layer[layer.name].append(_forms(G, layer.weight(network).detach()))
+            total.add(_total(by_layer, norms), rows)
             for name, draws in by_layer.items():
                 forms[name].add(torch.stack(draws), rows)
             for name, draws in by_parameter.items():
                 squares[name].add(torch.stack(draws), rows)
     return SignSums(
         {layer.name: _split(forms[layer.name].estimate(), layer) for layer in layers},
+        total.estimate(),
         {name: draws.estimate() for name, draws in squares.items()},
     )
 
@@ -169,13 +176,23 @@ def _squares(G: Tensor, theta: Tensor) -> Tensor:
 
 
 def _forms(G: Tensor, W: Tensor) -> Tensor:
-    """Trace, relative flatness, rows and columns, one after the other [2 + out + in]."""
+    """Trace, relative flatness, sums of rows and columns, rows and columns, one after the other [4 + out + in]."""
     G, W = G.double(), W.double()
     weighted = G * W
-    head = torch.stack([G.square().sum(), (W.T @ G).square().sum()])
-    return torch.cat([head, weighted.sum(1).square(), weighted.sum(0).square()])
+    rows, columns = weighted.sum(1).square(), weighted.sum(0).square()
+    head = torch.stack([G.square().sum(), (W.T @ G).square().sum(), rows.sum(), columns.sum()])
+    return torch.cat([head, rows, columns])
 
 
 def _split(every: Estimate, layer: DenseLayer) -> LayerForms:
-    rows = slice(2, 2 + layer.out_features)
-    return LayerForms(every[0], every[1], every[rows], every[2 + layer.out_features :])
+    rows, columns = slice(4, 4 + layer.out_features), slice(4 + layer.out_features, None)
+    return LayerForms(every[0], every[1], every[2], every[3], every[rows], every[columns])
+
+
+def _total(by_layer: Mapping[str, Sequence[Tensor]], norms: Mapping[str, float]) -> Tensor:
+    """Sums over the layers in each draw [R, 5]."""
+    parts = [
+        torch.stack([torch.stack([norms[name] * draw[0], *draw[:4]]) for draw in draws])
+        for name, draws in by_layer.items()
+    ]
+    return torch.stack(parts).sum(0)

@@ -10,6 +10,7 @@ from torch import nn
 
 from audit.measures.contract import Audit
 from audit.measures.flatness.measure import Flatness
+from audit.network.record import Products
 from audit.network.random_signs import Draw, Draws, sign_sums
 
 SEEDS = 2000
@@ -30,7 +31,7 @@ def flat(audit: Audit, seed: int, repeats: int = 2) -> tuple[torch.Tensor, torch
     batches = [(xs, ys, rows) for _, rows, xs, ys in audit.capture.batches(audit.train.x, audit.train.y, 6)]
     found = sign_sums(audit.network, audit.layers, audit.loss, batches, Draw(len(audit.train), repeats, seed))
     parts = [
-        each for forms in found.layers.values() for each in (forms.trace, forms.relative, forms.rows, forms.columns)
+        each for forms in found.layers.values() for each in (forms.trace, forms.relative, forms.all_rows, forms.all_columns, forms.rows, forms.columns)
     ]
     parts += list(found.squares.values())
     return (torch.cat([getattr(part, name).reshape(-1) for part in parts]) for name in ("value", "error"))  # type: ignore[return-value]
@@ -40,10 +41,11 @@ def exact(audit: Audit) -> torch.Tensor:
     """The same numbers by the measure that sees every sample, and by plain autograd for the squares."""
     fold = Flatness().start(audit)
     for record in audit.train:
-        fold.see(record)
+        fold.see(record, Products(record))
     numbers: list[float] = []
     for block in fold.finish().layers.values():
-        numbers += [block.trace, block.relative_flatness, *block.rho_neurons, *block.rho_column_neurons]
+        numbers += [block.trace, block.relative_flatness, block.rho_sigma, block.rho_columns_sigma]
+        numbers += [*block.rho_neurons, *block.rho_column_neurons]
     network = audit.network.requires_grad_(True)
     for value in network.parameters():
         plain, weighted = 0.0, 0.0
