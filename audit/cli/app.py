@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from audit import __version__
-from audit.config import CONFIG_NAME
 from audit.errors import UsageError, unreadable
 from audit.render.output import FILES
-from audit.settings import Settings
+from audit.settings import CONFIG_NAME, KINDS, Settings
 
 if TYPE_CHECKING:
     from audit.measures.report import Report
@@ -75,7 +74,7 @@ def _flags(names: tuple[str, ...]) -> list[inspect.Parameter]:
         if names and knob.name not in names:
             continue
         kind = bool if isinstance(knob.default, bool) else str
-        words = knob.metadata["meaning"] + _choices(knob.metadata["choices"]) + _default(knob.default)
+        words = knob.metadata["meaning"] + _choices(KINDS[knob.name].choices) + _default(knob.default)
         name = f"--{knob.name.replace('_', '-')}"
         option = typer.Option(name, help=words, show_default=False)
         annotation = Annotated[kind | None, option]  # type: ignore[valid-type]

@@ -24,9 +24,8 @@ from audit.cli.app import (
     with_settings,
 )
 from audit.cli.baseline import compared
-from audit.config import config_files
 from audit.errors import AuditError, UsageError
-from audit.settings import resolve
+from audit.settings import config_files, resolve
 
 if TYPE_CHECKING:
     from audit.compare.result import Comparison

@@ -11,9 +11,8 @@ import typer
 
 from audit.cli.app import AsJson, ConfigPath, Quiet, app, read_report, with_settings
 from audit.cli.pages import Pages, make_pages
-from audit.config import config_files
 from audit.errors import UsageError
-from audit.settings import resolve
+from audit.settings import config_files, resolve
 
 if TYPE_CHECKING:
     from audit.compare.comparable import Named

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from audit.cli.app import AsJson, ConfigPath, app
-from audit.config import config_files
-from audit.settings import resolve_with_origins
+from audit.settings import config_files, resolve_with_origins
 
 Folder = Annotated[Path | None, typer.Argument(metavar="DATA", help="The data folder, which may hold settings, too.")]
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from audit.cli.app import AsJson, app
-from audit.config import CONFIG_NAME
 from audit.errors import UsageError
+from audit.settings import CONFIG_NAME
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write it into.", show_default="this one")]
 Force = Annotated[bool, typer.Option("--force", help=f"Replace a {CONFIG_NAME} that is there.")]

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from audit.cli.app import AsJson, ModelPath, app, with_settings
-from audit.config import config_files
-from audit.settings import resolve
+from audit.settings import config_files, resolve
 
 if TYPE_CHECKING:
     from audit.model.base import Model

@@ -27,8 +27,7 @@ from audit.cli.app import (
     with_settings,
 )
 from audit.cli.baseline import compared
-from audit.config import config_files
-from audit.settings import resolve
+from audit.settings import config_files, resolve
 
 if TYPE_CHECKING:
     from audit.measures.report import Report

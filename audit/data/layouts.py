@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from audit.config import CONFIG_NAME
 from audit.data import arrays, cifar, idx, images, tables, tensors
 from audit.data.source import Folder, Match
 from audit.errors import DataError
-from audit.settings import Settings
+from audit.settings import CONFIG_NAME, Settings
 
 READERS = (arrays.find, tables.find, images.find, idx.find, cifar.find, tensors.find)
 WANTED = "train and test as .npz, .npy, .csv, .tsv, .parquet, .safetensors, .pt, image folders, idx or CIFAR files"
