@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from audit.cli.app import AsJson, ConfigPath, app
+from audit.cli.app import command
+from audit.cli.options import AsJson, ConfigPath
 from audit.settings import config_files, resolve_with_origins
 
 Folder = Annotated[Path | None, typer.Argument(metavar="DATA", help="The data folder, which may hold settings, too.")]
 
 
-@app.command()
+@command()
 def config(data: Folder = None, config: ConfigPath = None, as_json: AsJson = False) -> None:
     """Print every setting in force, and where it comes from."""
     import json

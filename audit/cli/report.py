@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.app import (
+from audit.cli.app import command, compared, run
+from audit.cli.options import (
     AsJson,
     BaselinePath,
     ConfigPath,
@@ -21,23 +22,23 @@ from audit.cli.app import (
     Output,
     Quiet,
     Templates,
-    app,
     chosen_formats,
-    run,
     with_settings,
 )
-from audit.cli.baseline import compared
 from audit.settings import config_files, resolve
 
 if TYPE_CHECKING:
     from audit.measures.report import Report
 
 ReferenceFolder = Annotated[
-    Path | None, typer.Option("--reference", help="Folder with past reports of this architecture on these data.")
+    Path | None,
+    typer.Option(
+        "--reference", help="Folder with past reports of this architecture on these data.", rich_help_panel="Output"
+    ),
 ]
 
 
-@app.command()
+@command()
 @with_settings()
 def report(
     model: ModelPath,

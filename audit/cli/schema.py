@@ -6,14 +6,23 @@ from typing import Annotated, Any
 
 import typer
 
-from audit.cli.app import app
+from audit.cli.app import command
+from audit.cli.options import completing
 from audit.errors import UsageError
 
-Which = Annotated[str, typer.Argument(help="report, comparison, history or verdict.")]
-AlreadyJson = Annotated[bool, typer.Option("--json", help="Changes nothing: a schema is JSON.")]
+RESULTS = ("report", "comparison", "history", "verdict")
+Which = Annotated[
+    str,
+    typer.Argument(
+        metavar="RESULT", help="report, comparison, history or verdict.", autocompletion=completing(RESULTS)
+    ),
+]
+AlreadyJson = Annotated[
+    bool, typer.Option("--json", help="Changes nothing: a schema is JSON.", rich_help_panel="Output")
+]
 
 
-@app.command()
+@command()
 def schema(which: Which = "report", as_json: AlreadyJson = False) -> None:
     """Print the JSON Schema of report.json, or of another result."""
     import json

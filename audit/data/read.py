@@ -40,6 +40,12 @@ def read_data(path: Path, settings: Settings) -> Data:
     return data_of(match.read(), path, match.layout, settings)
 
 
+def data_sha256(path: Path, settings: Settings) -> str:
+    """The hash that `read_data` would give, without taking the samples."""
+    train, test, _ = two_splits(choose(path, settings).read(), path, settings)
+    return digest(path, train, test)
+
+
 def data_of(stored: Stored, path: Path, layout: str, settings: Settings) -> Data:
     """The samples in use, wherever they are stored; `path` is their name where they lie in no folder."""
     train, test, notes = two_splits(stored, path, settings)
@@ -63,7 +69,7 @@ def data_of(stored: Stored, path: Path, layout: str, settings: Settings) -> Data
         test=_split(test, test_x, test_y[test.used]),
         path=path,
         layout=layout,
-        sha256=stored.sha256 or digest(path, {*train.source.files_of(train.used), *test.source.files_of(test.used)}),
+        sha256=stored.sha256 or digest(path, train, test),
         classes=classes,
         label=stored.label,
         features=stored.features,
@@ -195,9 +201,10 @@ def _axes(layout: str, stored: Stored, x: Array) -> str:
     return "hwc" if layout == "images" else guess_axes(x.shape[1:])
 
 
-def digest(root: Path, files: set[Path]) -> str:
-    """sha256 over each file's relative path, size and content, in the order of the paths."""
+def digest(root: Path, *parts: Part) -> str:
+    """sha256 over each file in use: its relative path, size and content, in the order of the paths."""
     total = hashlib.sha256()
+    files = {file for part in parts for file in part.source.files_of(part.used)}
     for file in sorted(files, key=lambda file: file.relative_to(root).as_posix()):
         total.update(f"{file.relative_to(root).as_posix()}\0{file.stat().st_size}\0".encode())
         with file.open("rb") as stream:

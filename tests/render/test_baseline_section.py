@@ -47,7 +47,7 @@ def test_there_is_no_section_without_a_baseline():
 
 
 def test_render_takes_a_baseline(tmp_path: Path):
-    command = [sys.executable, "-m", "audit.cli", "render", str(reports.EXAMPLE), "-o", str(tmp_path)]
+    command = [sys.executable, "-m", "audit", "render", str(reports.EXAMPLE), "-o", str(tmp_path)]
     subprocess.run([*command, "--baseline", str(reports.EXAMPLE)], check=True, capture_output=True)
     words = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
     assert "Comparison with the baseline" in words and "Mean loss on test" in words
