@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from audit.data.base import Data, Split
+from audit.data.dataset import Data, Split
 from audit.measures.contract import Audit
 from audit.model.base import InputSpec, Model
 from audit.run.setup import set_up_audit

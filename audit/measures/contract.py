@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from audit.curvature.spectrum import Spectra
-from audit.data.base import Data
+from audit.data.dataset import Data
 from audit.model.base import Model
 from audit.network.capture import Capture
 from audit.network.layers import DenseLayer, PassedBy

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit import __version__
-from audit.data.base import Data, Split
+from audit.data.dataset import Data, Split
 from audit.measures.catalogue import LayerBlocks, NetworkBlocks, ReportBlocks
 from audit.measures.contract import Audit, Measurement
 from audit.measures.report import LayerReport, Report

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from audit.data import read_data
-from audit.data.base import Data
-from audit.data.given import given_data
+from audit.data.dataset import Data
+from audit.data.in_memory import data_in_memory
 from audit.errors import UsageError
 from audit.measures.report import Report
 from audit.model import load_model
@@ -48,7 +48,7 @@ def _loader(model: Any, stack: ExitStack) -> Callable[[Settings], Model]:
 
 def _reader(train: Any, test: Any) -> Callable[[Settings], Data]:
     if not isinstance(train, (str, Path)):
-        return partial(given_data, train, test)
+        return partial(data_in_memory, train, test)
     if test is not None:
         raise UsageError("audit_model: train is a folder, which holds its own test split; leave test out.")
     return partial(read_data, Path(train))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit.data.base import Data
+from audit.data.dataset import Data
 from audit.findings.conditions import balanced_accuracy, no_better_than_guessing
 from audit.measures.contract import Audit
 from audit.measures.gap.fit import r_squared

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from audit.curvature.spectrum import Spectra
-from audit.data.base import Data, Split
+from audit.data.dataset import Data, Split
 from audit.errors import ModelError, UsageError
 from audit.measures.contract import Audit
 from audit.model.base import Model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.data.base import Split
+from audit.data.dataset import Split
 from audit.maths.resample import interval, resampled_means
 from audit.measures.contract import Audit
 from audit.measures.duality.block import Carriers, ClassShare, SampleGap

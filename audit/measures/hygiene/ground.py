@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from audit.data.base import Split
+from audit.data.dataset import Split
 from audit.maths.shares import wilson
 from audit.measures.contract import Audit
 from audit.measures.hygiene.mislabels import Tried, best, try_spaces

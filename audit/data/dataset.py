@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 class Split:
     """Samples of one split. x [n, ...] in a numeric dtype; y [n] int64 class indices, or float64 [n, k] targets.
 
-    Until `settle_task` has seen the model's outputs, y holds the labels as stored: int64 or float64, [n] or [n, k].
+    Until `resolve_task` has seen the model's outputs, y holds the labels as stored: int64 or float64, [n] or [n, k].
     """
 
     x: NDArray[np.generic]

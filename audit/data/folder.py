@@ -1,19 +1,36 @@
-"""Which layout a folder holds. A new layout is one new file with a `find`, and one line in `READERS`."""
+"""A data folder: which layout it holds, its `Data`, its hash.
+
+A new layout is one new file with a `find`, and one line in `READERS`.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from audit.data import arrays, cifar, idx, images, tables, tensors
+from audit.data import arrays, cifar, idx, images, tables
+from audit.data.dataset import Data
 from audit.data.source import Folder, Match
+from audit.data.splits import data_from, digest, two_splits
 from audit.errors import DataError
 from audit.settings import CONFIG_NAME, Settings
 
-READERS = (arrays.find, tables.find, images.find, idx.find, cifar.find, tensors.find)
+READERS = (arrays.find, tables.find, images.find, idx.find, cifar.find)
 WANTED = "train and test as .npz, .npy, .csv, .tsv, .parquet, .safetensors, .pt, image folders, idx or CIFAR files"
 
 
-def choose(path: Path, settings: Settings) -> Match:
+def read_data(path: Path, settings: Settings) -> Data:
+    """The train and test samples of a folder, as stored: `resolve_task` and `fit` make them ready for a model."""
+    match = choose_layout(path, settings)
+    return data_from(match.read(), path, match.layout, settings)
+
+
+def data_sha256(path: Path, settings: Settings) -> str:
+    """The hash that `read_data` would give, without taking the samples."""
+    train, test, _ = two_splits(choose_layout(path, settings).read(), path, settings)
+    return digest(path, train, test)
+
+
+def choose_layout(path: Path, settings: Settings) -> Match:
     """The one layout of the folder, or a sentence that says why there is not exactly one."""
     folder = list_folder(path)
     matches = find_all(folder, settings)

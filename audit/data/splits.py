@@ -1,4 +1,4 @@
-"""`read_data`: find the layout, settle the two splits, choose the samples, and only then read them."""
+"""From what is stored to `Data`: resolve the two splits, choose the samples, and only then read them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from audit.data.axes import guess_axes, resize, sides, to_colour
-from audit.data.base import Data, Split
+from audit.data.dataset import Data, Split
 from audit.data.labels import neutral, to_indices
-from audit.data.layouts import choose
+from audit.data.preprocess import guess_axes, resize, sides, to_colour
 from audit.data.sampling import sample
 from audit.data.source import Array, Rows, Source, Stored
 from audit.errors import DataError, UsageError
@@ -19,7 +18,7 @@ from audit.settings import Settings
 
 
 @dataclass(frozen=True)
-class Part:
+class Portion:
     """One split of the audit: a source, the rows of it that belong to the split, and those of them in use."""
 
     name: str
@@ -34,19 +33,7 @@ class Part:
         return str(self.source.files[0])
 
 
-def read_data(path: Path, settings: Settings) -> Data:
-    """The train and test samples of a folder, as stored: `settle_task` and `fit` make them ready for a model."""
-    match = choose(path, settings)
-    return data_of(match.read(), path, match.layout, settings)
-
-
-def data_sha256(path: Path, settings: Settings) -> str:
-    """The hash that `read_data` would give, without taking the samples."""
-    train, test, _ = two_splits(choose(path, settings).read(), path, settings)
-    return digest(path, train, test)
-
-
-def data_of(stored: Stored, path: Path, layout: str, settings: Settings) -> Data:
+def data_from(stored: Stored, path: Path, layout: str, settings: Settings) -> Data:
     """The samples in use, wherever they are stored; `path` is their name where they lie in no folder."""
     train, test, notes = two_splits(stored, path, settings)
     train_x, test_x, axes = _both_samples(train, test, stored, layout, settings)
@@ -83,11 +70,13 @@ def _columns(labels: Array) -> str:
     return "one label" if labels.ndim == 1 else f"{labels.shape[1]}"
 
 
-def _split(part: Part, x: Array, y: Array) -> Split:
+def _split(part: Portion, x: Array, y: Array) -> Split:
     return Split(x, y, len(part.rows), part.used, content_digest(x, y))
 
 
-def _both_samples(train: Part, test: Part, stored: Stored, layout: str, settings: Settings) -> tuple[Array, Array, str]:
+def _both_samples(
+    train: Portion, test: Portion, stored: Stored, layout: str, settings: Settings
+) -> tuple[Array, Array, str]:
     """The samples in use of both splits, alike in channels and, where asked for, in size; and what their axes are."""
     train_x, test_x = (_samples(part, stored) for part in (train, test))
     if layout == "images" and train_x.ndim != test_x.ndim:
@@ -98,7 +87,7 @@ def _both_samples(train: Part, test: Part, stored: Stored, layout: str, settings
     return train_x, test_x, axes
 
 
-def two_splits(stored: Stored, path: Path, settings: Settings) -> tuple[Part, Part, list[str]]:
+def two_splits(stored: Stored, path: Path, settings: Settings) -> tuple[Portion, Portion, list[str]]:
     """Train and test as the folder names them, or made from its only split on request."""
     splits, notes = dict(stored.splits), []
     if "test" not in splits and "train" in splits and "val" in splits:
@@ -123,10 +112,10 @@ def two_splits(stored: Stored, path: Path, settings: Settings) -> tuple[Part, Pa
     return train, test, notes
 
 
-def _whole(name: str, source: Source) -> Part:
+def _whole(name: str, source: Source) -> Portion:
     labels = _labels(name, source)
     rows = np.arange(len(labels), dtype=np.int64)
-    return Part(name, source, labels, rows, rows)
+    return Portion(name, source, labels, rows, rows)
 
 
 def _labels(name: str, source: Source) -> Array:
@@ -138,7 +127,7 @@ def _labels(name: str, source: Source) -> Array:
     return neutral(source.labels, f"{source.files[0]}")
 
 
-def _divided(name: str, source: Source, path: Path, settings: Settings) -> list[Part]:
+def _divided(name: str, source: Source, path: Path, settings: Settings) -> list[Portion]:
     """One split into two: a seeded, stratified share of it held out."""
     fraction = settings.test_fraction
     if fraction is None:
@@ -154,10 +143,10 @@ def _divided(name: str, source: Source, path: Path, settings: Settings) -> list[
             f"{path}: --test-fraction {fraction:g} of {len(whole.labels)} samples leaves {len(kept)} for train and "
             f"{len(held)} for test; an audit needs at least two of each."
         )
-    return [Part("train", source, whole.labels, kept, kept), Part("test", source, whole.labels, held, held)]
+    return [Portion("train", source, whole.labels, kept, kept), Portion("test", source, whole.labels, held, held)]
 
 
-def _capped(part: Part, settings: Settings) -> Part:
+def _capped(part: Portion, settings: Settings) -> Portion:
     cap = settings.samples if part.name == "train" else settings.test_samples
     if not cap or cap >= len(part.rows):
         return part
@@ -166,10 +155,10 @@ def _capped(part: Part, settings: Settings) -> Part:
         raise UsageError(f"{flag}: {cap} is too few; use at least two samples, or 0 for all.")
     labels, trained = part.labels[part.rows], part.name == "train"  # a class without train samples has no gap
     chosen = sample(labels, cap, settings.seed, part.name, settings.task, every_class=trained)
-    return Part(part.name, part.source, part.labels, part.rows, part.rows[chosen])
+    return Portion(part.name, part.source, part.labels, part.rows, part.rows[chosen])
 
 
-def _samples(part: Part, stored: Stored) -> Array:
+def _samples(part: Portion, stored: Stored) -> Array:
     """The samples in use, refused where they are not finite numbers."""
     x = part.source.take(part.used)
     if x.ndim < 2:
@@ -201,7 +190,7 @@ def _axes(layout: str, stored: Stored, x: Array) -> str:
     return "hwc" if layout == "images" else guess_axes(x.shape[1:])
 
 
-def digest(root: Path, *parts: Part) -> str:
+def digest(root: Path, *parts: Portion) -> str:
     """sha256 over each file in use: its relative path, size and content, in the order of the paths."""
     total = hashlib.sha256()
     files = {file for part in parts for file in part.source.files_of(part.used)}
@@ -220,10 +209,3 @@ def content_digest(*arrays: Array) -> str:
         total.update(f"{array.shape}{array.dtype.str}".encode())
         total.update(np.ascontiguousarray(array).data)
     return total.hexdigest()
-
-
-def describe(data: Data) -> tuple[str, ...]:
-    """What was read and what was done to it, one sentence each."""
-    counts = [f"{len(s)} of {s.total} {name} samples" for name, s in (("train", data.train), ("test", data.test))]
-    shape = f"of shape {data.train.x.shape[1:]}, {data.train.x.dtype}"
-    return (f"Layout {data.layout}: {counts[0]} and {counts[1]}, {shape}.", *data.notes)

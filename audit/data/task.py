@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from audit.data.base import Data, Split
+from audit.data.dataset import Data, Split
 from audit.data.labels import is_one_hot, is_whole, listed
 from audit.data.source import Array
 from audit.errors import DataError
@@ -39,18 +39,18 @@ class Labels:
         return is_whole(self.train) and is_whole(self.test)
 
 
-def settle_task(data: Data, outputs: int, head: str, task: str) -> tuple[str, Data]:
+def resolve_task(data: Data, outputs: int, head: str, task: str) -> tuple[str, Data]:
     """The task, and the data with y as that task wants it: int64 classes [n], or float64 targets [n, outputs].
 
     `task` is "auto" or the user's word. Two classes on one output become 0 and 1.
     """
     labels = _decoded(Labels(data.train.y, data.test.y, data.classes, data.path), outputs, task)
-    settled = recognise(labels, outputs, head) if task == "auto" else task
-    if settled == "regression":
-        return settled, _with(data, _targets(labels, outputs, head))
-    if settled == "binary":
-        return settled, _with(data, _two_classes(labels, outputs))
-    return settled, _with(data, _classes(labels, outputs))
+    found = recognise(labels, outputs, head) if task == "auto" else task
+    if found == "regression":
+        return found, _with(data, _targets(labels, outputs, head))
+    if found == "binary":
+        return found, _with(data, _two_classes(labels, outputs))
+    return found, _with(data, _classes(labels, outputs))
 
 
 def recognise(labels: Labels, outputs: int, head: str) -> str:

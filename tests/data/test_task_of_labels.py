@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audit.data.base import Data, Split
+from audit.data.dataset import Data, Split
 from audit.data.labels import class_order, neutral, to_indices
-from audit.data.settle import settle_task
+from audit.data.task import resolve_task
 from audit.errors import DataError
 
 PATH = Path("folder")
@@ -25,7 +25,7 @@ def labelled(train: object, test: object | None = None, names: tuple[str, ...] |
 
 def refusal(data: Data, outputs: int, head: str = "none", task: str = "auto") -> str:
     with pytest.raises(DataError) as caught:
-        settle_task(data, outputs, head, task)
+        resolve_task(data, outputs, head, task)
     text = str(caught.value)
     assert text.startswith(f"{PATH}: ") and text.endswith(".") and "\n" not in text
     return text.removeprefix(f"{PATH}: ")
@@ -49,8 +49,8 @@ def refusal(data: Data, outputs: int, head: str = "none", task: str = "auto") ->
     ],
 )
 def test_tasks_are_recognised(y: list[object], outputs: int, head: str, task: str) -> None:
-    settled, data = settle_task(labelled(y), outputs, head, "auto")
-    assert settled == task
+    found, data = resolve_task(labelled(y), outputs, head, "auto")
+    assert found == task
     if task == "regression":
         assert data.train.y.dtype == np.float64
         np.testing.assert_array_equal(data.train.y, np.reshape(y, (-1, outputs)))
@@ -62,25 +62,25 @@ def test_tasks_are_recognised(y: list[object], outputs: int, head: str, task: st
         assert len(data.classes) == max(outputs, 2)
 
 
-def test_names_settle_by_the_number_of_outputs() -> None:
-    assert settle_task(labelled([0, 1, 1], names=("cat", "dog")), 1, "none", "auto")[0] == "binary"
-    task, data = settle_task(labelled([0, 1, 1], names=("cat", "dog")), 2, "none", "auto")
+def test_names_are_resolved_by_the_number_of_outputs() -> None:
+    assert resolve_task(labelled([0, 1, 1], names=("cat", "dog")), 1, "none", "auto")[0] == "binary"
+    task, data = resolve_task(labelled([0, 1, 1], names=("cat", "dog")), 2, "none", "auto")
     assert (task, data.classes) == ("classification", ("cat", "dog"))
 
 
 def test_minus_one_and_one_become_zero_and_one() -> None:
-    _, data = settle_task(labelled([-1, 1, -1]), 1, "none", "auto")
+    _, data = resolve_task(labelled([-1, 1, -1]), 1, "none", "auto")
     assert data.train.y.tolist() == [0, 1, 0]
     assert data.classes == ("-1", "1")
     assert "Labels -1 and 1 are the classes 0 and 1 of the output." in data.notes
 
 
 def test_the_users_word_overrides() -> None:
-    task, data = settle_task(labelled([0, 1, 1]), 1, "none", "regression")
+    task, data = resolve_task(labelled([0, 1, 1]), 1, "none", "regression")
     assert task == "regression"
     assert data.train.y.tolist() == [[0.0], [1.0], [1.0]]
     one_hot = [[1, 0], [0, 1]]
-    assert settle_task(labelled(one_hot), 2, "none", "regression")[1].train.y.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert resolve_task(labelled(one_hot), 2, "none", "regression")[1].train.y.tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 
 def test_labels_beyond_the_outputs() -> None:
@@ -114,12 +114,12 @@ def test_one_class_in_train_only() -> None:
 
 
 def test_one_class_in_test_is_a_note() -> None:
-    _, data = settle_task(labelled([0, 1], [1, 1]), 2, "none", "auto")
+    _, data = resolve_task(labelled([0, 1], [1, 1]), 2, "none", "auto")
     assert "Every test label is '1'." in data.notes
 
 
 def test_gaps_and_unseen_classes_are_notes() -> None:
-    _, data = settle_task(labelled([0, 1, 1], [0, 3, 1]), 5, "none", "auto")
+    _, data = resolve_task(labelled([0, 1, 1], [0, 3, 1]), 5, "none", "auto")
     assert data.notes == (
         "No train sample has the class 2, 3, 4.",
         "Test samples have the class 3, which no train sample has.",
