@@ -37,11 +37,7 @@ def data_from(stored: Stored, path: Path, layout: str, settings: Settings) -> Da
     """The samples in use, wherever they are stored; `path` is their name where they lie in no folder."""
     train, test, notes = two_splits(stored, path, settings)
     train_x, test_x, axes = _both_samples(train, test, stored, layout, settings)
-    if train_x.shape[1:] != test_x.shape[1:]:
-        raise DataError(
-            f"{path}: train samples have shape {train_x.shape[1:]} but test samples {test_x.shape[1:]}; "
-            "store both splits in one shape."
-        )
+    _check_shapes(path, train_x.shape[1:], test_x.shape[1:])
     if train.labels.ndim != test.labels.ndim:
         raise DataError(
             f"{path}: train has {_columns(train.labels)} per sample and test {_columns(test.labels)}; "
@@ -64,6 +60,13 @@ def data_from(stored: Stored, path: Path, layout: str, settings: Settings) -> Da
         split_is_ours=train.source is test.source,
         axes=axes,
     )
+
+
+def _check_shapes(path: Path, train: tuple[int, ...], test: tuple[int, ...]) -> None:
+    if train != test:
+        raise DataError(
+            f"{path}: train samples have shape {train} but test samples {test}; store both splits in one shape."
+        )
 
 
 def _columns(labels: Array) -> str:
