@@ -30,7 +30,7 @@ from audit.measures.duality.report_blocks import (
     why_not_dual,
     with_residuals,
 )
-from audit.measures.duality.uncertainty import Evidence, bootstrap
+from audit.measures.duality.uncertainty import Evidence, split_intervals
 from audit.measures.duality.widths import SAMPLES, SAMPLES_OF_CONVOLUTIONS, Answers, Lines, flatness_widths, spaced
 from audit.network.layers import DenseLayer
 from audit.network.loss import SquaredError
@@ -111,8 +111,7 @@ class DualityFold:
         return Measurement(self._with_intervals(blocks))
 
     def _with_intervals(self, blocks: dict[str, DualityBlock]) -> dict[str, DualityBlock]:
-        settings = self._audit.settings
-        found = bootstrap(list(self._evidence.values()), settings.bootstrap, settings.seed)
+        found = split_intervals(list(self._evidence.values()), self._audit.bootstrap)
         intervals = dict(zip(self._evidence, found, strict=True))
         return {name: replace(block, ci95=intervals.get(name, block.ci95)) for name, block in blocks.items()}
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.maths.blocks import DIRECTIONS, blocks
-from audit.maths.resample import LEVELS, interval, resampled_means
+from audit.maths.resample import LEVELS, Bootstrap, interval
 from audit.measures.duality.block import DualityIntervals
 from audit.report.fields import Interval
 
@@ -167,7 +167,7 @@ class Evidence:
     whole: Part
 
 
-def bootstrap(evidence: Sequence[Evidence], count: int, seed: int) -> list[DualityIntervals]:
+def split_intervals(evidence: Sequence[Evidence], bootstrap: Bootstrap) -> list[DualityIntervals]:
     """Intervals of every layer; none of fewer than `FEW` pairs.
 
     Layers with equally many pairs share their draws, and one matrix product.
@@ -177,7 +177,7 @@ def bootstrap(evidence: Sequence[Evidence], count: int, seed: int) -> list[Duali
         mine = [place for place, layer in enumerate(evidence) if len(layer.gap) == K]
         columns = [(evidence[i].gap, evidence[i].sharp.first_order(), evidence[i].whole.first_order()) for i in mine]
         matrix = np.stack([column for layer in columns for column in layer], 1)  # [K, 3 · layers]
-        means = resampled_means(matrix, count, seed)
+        means = bootstrap.means(matrix)
         for position, place in enumerate(mine):
             found[place] = _intervals(evidence[place], means[:, 3 * position : 3 * position + 3])
     return [found[place] for place in range(len(evidence))]

@@ -112,7 +112,7 @@ class SensitivityFold:
             others=sum(audit.network.get_parameter(name).numel() for name in self._beyond_dense),
             sampled=self._sampled() if audit.settings.adaptive_draws else None,
         )
-        return summarise(columns, audit.settings.bootstrap, audit.settings.seed)
+        return summarise(columns, audit.bootstrap)
 
     def _layer(self, layer: DenseLayer) -> LayerColumns:
         return LayerColumns(
