@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from audit.maths.blocks import blocks
+from audit.maths.intervals import standard_error
 from audit.measures.duality.block import Width
 from audit.measures.duality.dual_weights import as_raw, shifted_losses
 from audit.network.capture import Capture
@@ -215,7 +216,7 @@ def _error(added: Tensor | None) -> float | None:
     """Standard error of the mean of what samples add; None where it is no number."""
     if added is None:
         return None
-    error = float(added.std(correction=0)) / len(added) ** 0.5
+    error = float(standard_error(added))
     return error if math.isfinite(error) else None
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from audit.maths.decompositions import eigvalsh, largest_singular_value
 from audit.maths.resample import Resampled, interval
+from audit.maths.shares import chance
 from audit.measures.contract import Audit, Fold, Measure, Measurement
 from audit.measures.fisher.block import LayerFisher, NetworkFisher, PacBayes
 from audit.measures.fisher.card import CARDS
@@ -220,7 +221,7 @@ class _FisherFold:
         theorem = Theorem(size, P, len(self.audit.train), chosen.volume, chosen.delta)
         losses = self.audit.bootstrap.means(train.loss[:, None])[:, 0]
         gammas = self._drawn(values) if len(values) > 1 else np.full(len(losses), float(values.mean()))
-        guessing = math.log(max(2, train.scores.shape[1]))
+        guessing = -math.log(chance(train.scores.shape[1]))
         test_loss = float(self.audit.test_outcome.loss.mean())
         return pac_bayes(theorem, float(values.mean()), float(train.loss.mean()), (gammas, losses), guessing, test_loss)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.maths.resample import interval
-from audit.maths.shares import wilson
+from audit.maths.shares import clearly_above, wilson
 from audit.measures.hygiene.block import Neighbour, SpaceTried, Suspect, SuspectedMislabels
 from audit.measures.hygiene.candidates import NEIGHBOURS
 from audit.measures.hygiene.neighbours import Search
@@ -95,7 +95,7 @@ def _blind(samples: Samples, tried: Tried, votes: Votes) -> bool:
     agreement = tried.agreement if tried.agreement is not None else 1 - votes.outvoted
     y = samples.y_test[samples.fresh] if fresh else samples.y
     commonest = float(torch.bincount(y).max()) / len(y)
-    return wilson(agreement, len(y))[0] <= commonest
+    return not clearly_above(agreement, len(y), commonest)
 
 
 def _suspects(samples: Samples, tried: Tried, votes: Votes) -> list[Suspect]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from audit.maths.intervals import standard_error
 from audit.maths.shares import wilson
 from audit.measures.hygiene.block import NearDuplicates, NearTwin
 from audit.measures.hygiene.duplicates import PAIRS
@@ -126,7 +127,7 @@ def local_dimension(distance: Tensor) -> tuple[float, float]:
     if spread <= 0:
         return math.inf, math.inf
     dimension = sum(1 / i for i in range(j, k)) / spread
-    return dimension, dimension / spread * float(logs.std(correction=0)) / math.sqrt(len(logs))
+    return dimension, dimension / spread * float(standard_error(logs))
 
 
 def closeness(dimension: float, k: int, tests: int) -> float:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.data.base import Split
-from audit.maths.shares import wilson
+from audit.maths.shares import clearly_above
 from audit.measures.contract import Audit
 from audit.measures.hygiene.duplicates import Twins, coincidental
 from audit.measures.hygiene.neighbours import Neighbourhood, Search, Voters, gather_votes
@@ -98,7 +98,7 @@ class Samples:
         if winner.agreement is None or plain.agreement is None:
             return plain
         halved = 1 - winner.agreement <= (1 - plain.agreement) / 2
-        return winner if halved and wilson(winner.agreement, len(self.fresh))[0] > plain.agreement else plain
+        return winner if halved and clearly_above(winner.agreement, len(self.fresh), plain.agreement) else plain
 
     @property
     def input_space(self) -> Tried | None:

@@ -6,7 +6,6 @@ A dense layer's gradient is ∇_W f_c = Σ_t J_ct x_tᵀ and ∇_b f_c = Σ_t J_
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.maths.blocks import HELD, blocks
+from audit.maths.intervals import standard_error
 from audit.measures.contract import Audit, feeds_itself
 from audit.measures.sensitivity.columns import Array, column
 from audit.network.hooks import as_fed
@@ -110,9 +110,8 @@ def sampled_adaptive_sharpness(network: nn.Module, chunks: list[Tensor], draws: 
             for x, y in zip(chunks, targets, strict=True)
         )
         values.append(2 / RHO**2 * loss / samples)
-    mean = sum(values) / draws
-    spread = sum((value - mean) ** 2 for value in values) / max(1, draws - 1)
-    return mean, math.sqrt(spread / draws)
+    found = torch.tensor(values, dtype=torch.float64)
+    return float(found.mean()), float(standard_error(found, ddof=min(1, draws - 1)))
 
 
 def _moved(network: nn.Module, generator: torch.Generator) -> Iterator[tuple[str, Tensor]]:
