@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from audit.curvature.formed_hessian import weights_jvp, weights_vjp
 from audit.curvature.hessian import DENSE_LIMIT
-from audit.curvature.single import pulled, pushed
 from audit.maths.lanczos import BLOCK
 from benchmarks.cases import Case
 from benchmarks.ours import Array, Run
@@ -40,7 +40,7 @@ def least_directions(case: Case) -> Run:
             torch.linalg.eigh(H)
         for x, directions in large:
             for V in torch.split(directions, BLOCK):
-                pulled(x, pushed(x, V), V.shape)
+                weights_vjp(x, weights_jvp(x, V), V.shape)
         return found
 
     return run

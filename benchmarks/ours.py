@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 
 from audit.curvature.hessian import LayerHessian
 from audit.curvature.spectrum import top_eigenpairs
-from audit.maths.singular import local_map
+from audit.maths.decompositions import local_map
 from audit.measures.contract import Audit
 from audit.measures.duality.measure import gauss_newton_trace
-from audit.measures.fisher.gram import GradientSource, log_determinants
+from audit.measures.fisher.determinant import log_determinants
+from audit.measures.fisher.gram import GradientSource
 from audit.measures.fisher.measure import draw_subsets
 from audit.measures.sensitivity.sharpness import dense_squares
 from audit.network.capture import Capture
 from audit.network.parameter_gradients import SampleGradients, other_parameters
+from audit.network.record import LayerProducts, Products
 from audit.network.records import Records
 from benchmarks.cases import Case
 
@@ -34,7 +36,7 @@ def traces(case: Case) -> Run:
         totals = np.zeros(len(audit.layers))
         for record in _shallow(audit).full(case.x, case.y):
             assert not record.has_graph(), "Gauss–Newton is the Hessian only where the network is piecewise linear"
-            totals += [gauss_newton_trace(record, layer.name) for layer in audit.layers]
+            totals += [gauss_newton_trace(LayerProducts(record, layer.name)) for layer in audit.layers]
         return totals / len(case.x)
 
     return run
@@ -51,9 +53,9 @@ def sharpness(case: Case) -> Run:
         for record in _shallow(audit).full(case.x, case.y):
             rows = slice(record.start, record.start + len(record.f))
             total += float(others.squares(case.x[rows])[0].sum())
-            for layer in record.layers.values():
-                bias = network.get_submodule(layer.layer.module).bias
-                squares = dense_squares(layer, audit.weight(layer.layer), bias)
+            for layer in audit.layers:
+                bias = network.get_submodule(layer.module).bias
+                squares = dense_squares(LayerProducts(record, layer.name), audit.weight(layer), bias)
                 total += float((squares.weight + squares.bias).sum())
         return np.array([total / len(case.x)])
 
@@ -99,8 +101,9 @@ def input_map(case: Case) -> Run:
     def run() -> Array:
         largest, volumes = [], []
         for record in audit.capture.full(case.x, case.y):
-            assert record.input_map is not None
-            K, gram = record.input_map
+            products = Products(record)
+            assert products.input_map is not None
+            K, gram = products.input_map
             local = local_map(K, case.x[0].numel(), epsilon, gram)
             largest.append(local.largest)
             volumes.append(local.log_volume)

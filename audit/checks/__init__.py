@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from audit.checks.assumptions import check_assumptions
-from audit.checks.curvature import check_curvature
-from audit.checks.repeats import check_determinism, check_single_precision
-from audit.checks.reports import check_reports
+from audit.checks.arithmetic import check_curvature, check_determinism, check_single_precision
 from audit.checks.rescaling import check_rescaling
+from audit.checks.results import check_assumptions, check_reports
 from audit.measures.contract import Audit
 from audit.measures.suite import Results
 from audit.report.blocks import Check

@@ -15,12 +15,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from audit.checks.few_samples import few_samples
-from audit.measures.contract import Audit
+from audit.measures.contract import Audit, on_few_samples
 from audit.measures.flatness.block import LayerFlatness
 from audit.measures.flatness.measure import Flatness
 from audit.network.layers import DenseLayer, dense_only
-from audit.network.record import Record
+from audit.network.record import Products, Record
 from audit.report.blocks import Check, skipped, worst
 
 TOLERANCE = 1e-6
@@ -37,7 +36,7 @@ NO_PAIR = (
 
 def check_rescaling(audit: Audit) -> list[Check]:
     """One check with a common factor, one with a factor for each neuron."""
-    few = few_samples(audit)
+    few = on_few_samples(audit)
     tolerance = TOLERANCE if few.network_is_double else 1e-2
     before: dict[str, LayerFlatness] | None = None
     checks = []
@@ -51,7 +50,7 @@ def check_rescaling(audit: Audit) -> list[Check]:
             checks.append(skipped(id, title, why, ["flatness"]))
             continue
         before = before or _flatness(few)
-        moved = _largest_change(before, _flatness(few_samples(audit, network)), names)
+        moved = _largest_change(before, _flatness(on_few_samples(audit, network)), names)
         words = f"Largest relative change of {', '.join(names)} over {len(few.train)} samples after a random rescaling."
         checks.append(worst(id, title, moved, tolerance, words, ["flatness"]))
     return checks
@@ -127,7 +126,7 @@ def _rescaled(network: nn.Module, first: DenseLayer, second: DenseLayer, factors
 def _flatness(few: Audit) -> dict[str, LayerFlatness]:
     fold = Flatness().start(few)
     for record in few.train:
-        fold.see(record)
+        fold.see(record, Products(record))
     return dict(fold.finish().layers)
 
 

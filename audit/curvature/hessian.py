@@ -7,20 +7,22 @@ costs two matrix products with x and two thin ones with J; no gradient with resp
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from audit.curvature.curved import BentTail, bent_tails
-from audit.curvature.matrix import HessianMatrix
-from audit.curvature.rest import few_products
-from audit.curvature.single import SingleHessian, pulled, pushed, single_precision
+from audit.curvature.formed_hessian import HessianMatrix, SingleHessian, single_precision, weights_jvp, weights_vjp
+from audit.network.capture import Batch, Capture
 from audit.network.layers import DenseLayer
 from audit.network.record import Record
 from audit.network.records import Records
+from audit.network.second_derivatives import few_products, vjps
 
 DENSE_LIMIT = 4096  # weights up to which the matrix itself is formed (128 MB)
 SHARE = 4  # a basis of vectors, and single-precision copies, may each take this part of the room of the records
@@ -68,7 +70,7 @@ class LayerHessian:
         self.layer, self.shape = layer, (layer.out_features, layer.in_features)
         self.dim = layer.out_features * layer.in_features
         self._records = records
-        self._held: list[BentTail] | None = None
+        self._held: list[CurvedTail] | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -85,10 +87,10 @@ class LayerHessian:
         directions = V.double().reshape(-1, *self.shape)
         H_V: Tensor | None = None
         for part in self._parts():
-            u = pushed(part.x, directions.to(part.x.device))  # [n, k, T·out]
+            u = weights_jvp(part.x, directions.to(part.x.device))  # [n, k, T·out]
             moved = u.transpose(0, 1).reshape(u.shape[1], *part.x.shape[:2], -1)
             S_u = part.curvature_times(moved).flatten(2).transpose(0, 1)
-            product = pulled(part.x, S_u, directions.shape)
+            product = weights_vjp(part.x, S_u, directions.shape)
             H_V = product if H_V is None else H_V.add_(product)
         assert H_V is not None, "a split has samples"
         return (H_V / len(self._records)).reshape(V.shape)
@@ -113,7 +115,7 @@ class LayerHessian:
         if self.layer.tokens == 1 or self.layer.patches is not None:  # convolutions have limits of their own
             return True
         units = self.layer.out_features * min(self.layer.tokens, self.layer.in_features)
-        return few_products(units, len(self._records)) or not self._bent
+        return few_products(units, len(self._records)) or not self._curved
 
     def dense(self) -> Tensor:
         """H itself [dim, dim]."""
@@ -125,21 +127,89 @@ class LayerHessian:
         return matrix.whole() / len(self._records)
 
     @cached_property
-    def _bent(self) -> bool:
+    def _curved(self) -> bool:
         """Whether the network behind the layer is curved, as seen on the first samples."""
         return next(iter(self._records)).layers[self.layer.name].residual_times is not None
 
     def _parts(self) -> Iterator[Part]:
-        if not self._bent:
+        if not self._curved:
             yield from (Recorded(record, self.layer.name) for record in self._records)
             return
         if self._held is not None:
             yield from self._held
             return
-        held: list[BentTail] | None = []
+        held: list[CurvedTail] | None = []
         left = self._records.room
-        for part in bent_tails(self._records.capture, self.layer, self._records.x, self._records.y):
+        for part in curved_tails(self._records.capture, self.layer, self._records.x, self._records.y):
             left -= part.bytes
             held = None if held is None or left < 0 else [*held, part]
             yield part
         self._held = held
+
+
+# Products with the curvature of a curved tail, S = Jᵀ Λ J + R, without any Jacobian: for one layer, on one chunk.
+# a = Jᵀ w can be differentiated in the layer's answer z and, being linear in it, in w. With w = ∂l/∂f, one backward
+# pass over a·V gives R V in z and J V in w; Λ acts on the scores in closed form, and one more backward pass gives
+# Jᵀ Λ J V. The C backward passes for J are never run: the way for iterations, which walk over the samples often.
+
+
+class CurvedTail:
+    """One layer on a chunk of samples, with the graph of everything behind it."""
+
+    def __init__(self, capture: Capture, layer: DenseLayer, batch: Batch) -> None:
+        self._layer, self._loss = layer, capture.loss
+        self._rows, x, y = batch.rows, batch.x, batch.y
+        with counted() as kept, sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no second derivative
+            forward = capture.run(x)
+            self._f, calls = forward.f, forward.calls[layer.name]
+            self._zs = [z for _, z in calls]
+            self._scores = forward.f.detach().double()[: self._rows]
+            self._w = torch.zeros_like(self._f.detach())
+            self._w[: self._rows] = capture.loss.gradient(self._scores, y[: self._rows]).to(self._f.dtype)
+            self._w.requires_grad_()
+            slopes = torch.autograd.grad(self._f, self._zs, self._w, create_graph=True, materialize_grads=True)
+            self._a = torch.cat([layer.arrange(part, len(x)) for part in slopes], 1)  # [n, T, out]
+        self.bytes = sum(kept.values())
+        given = torch.cat([layer.arrange_input(part, len(x)) for part, _ in calls], 1)
+        self.x = given[: self._rows].double()  # [rows, T, in]
+
+    def curvature_times(self, V: Tensor) -> Tensor:
+        """S V in float64; V [k, rows, T, out] → the same shape."""
+        full = self._padded(V)
+        *R_V, J_V = vjps(self._a, [*self._zs, self._w], full)
+        J_V = J_V[:, : self._rows].double().permute(1, 2, 0)  # [rows, C, k]
+        Λ_J_V = self._loss.curvature_times(self._scores, J_V)
+        rest = vjps(self._f, self._zs, self._padded(Λ_J_V.permute(2, 0, 1)))
+        n = len(self._f)
+        total = [
+            torch.cat([self._layer.arrange(part[k], n) for part in R_V], 1).double()
+            + torch.cat([self._layer.arrange(part[k], n) for part in rest], 1).double()
+            for k in range(len(V))
+        ]
+        return torch.stack(total)[:, : self._rows]
+
+    def _padded(self, V: Tensor) -> Tensor:
+        """V [k, rows, …] with zeros for the samples that only fill up a fixed batch."""
+        full = torch.zeros(len(V), len(self._f), *V.shape[2:], dtype=self._f.dtype, device=self._f.device)
+        full[:, : self._rows] = V
+        return full
+
+
+def curved_tails(capture: Capture, layer: DenseLayer, x: Tensor, y: Tensor) -> Iterator[CurvedTail]:
+    """Chunk after chunk."""
+    alone = replace(capture, layers=[layer], to_input=False)
+    return (CurvedTail(alone, layer, batch) for batch in alone.batches(x, y))
+
+
+@contextmanager
+def counted() -> Iterator[dict[int, int]]:
+    """Bytes of everything that the graph recorded meanwhile holds on to, by its place in memory."""
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor.detach()  # an operator that saves its own answer would otherwise keep itself alive for ever
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield kept

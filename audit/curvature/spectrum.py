@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from audit.curvature.formed_hessian import SingleHessian
 from audit.curvature.hessian import LayerHessian
-from audit.curvature.single import SingleHessian
+from audit.maths.blocks import EIGENVECTORS, blocks
 from audit.maths.decompositions import eigh
 from audit.maths.lanczos import BLOCK, EigenPairs, allowed, iterated, scale_of
 from audit.network.layers import DenseLayer
@@ -15,7 +16,6 @@ from audit.network.records import Records
 __all__ = ["EigenPairs", "LayerHessian", "all_eigenpairs", "top_eigenpairs"]
 
 SMALL = 400  # weights up to which eigh of the matrix is quicker than any iteration
-ROWS = 512  # eigenvectors whose residuals are taken at once
 ONE_SPACE = 1e-10  # eigenvalues closer than this, relative to the largest, are one eigenspace
 CLOSE = 3e-7  # … and closer than this, single precision cannot tell whether they are
 MIXTURES = 2  # sums of all vectors that residuals are seen on: the signs of one may happen to cancel them
@@ -33,8 +33,8 @@ def all_eigenpairs(hessian: LayerHessian) -> EigenPairs:
     values, columns = eigh(H)
     values, vectors = values.flip(0), columns.T.flip(0)  # a copy, with the vectors as rows
     del columns
-    blocks = zip(torch.split(vectors, ROWS), torch.split(values, ROWS), strict=True)
-    residuals = torch.cat([(V @ H - own[:, None] * V).norm(dim=1) for V, own in blocks])
+    parts = blocks(max(1, len(values)), 1, EIGENVECTORS)  # an empty one where H = 0
+    residuals = torch.cat([(vectors[part] @ H - values[part, None] * vectors[part]).norm(dim=1) for part in parts])
     del H
     if not bool(used.all()):
         values, vectors, residuals = _with_unused(values, vectors, residuals, used)
@@ -166,7 +166,8 @@ def _polished(hessian: LayerHessian, pairs: EigenPairs, tolerance: float) -> Eig
 
 def _times(hessian: LayerHessian, V: Tensor) -> Tensor:
     """H V [m, dim], as many directions at once as an iteration takes: more would need memory, and are no quicker."""
-    return torch.cat([hessian.times(part.reshape(-1, *hessian.shape)).flatten(1) for part in torch.split(V, BLOCK)])
+    parts = (V[part].reshape(-1, *hessian.shape) for part in blocks(len(V), 1, BLOCK))
+    return torch.cat([hessian.times(part).flatten(1) for part in parts])
 
 
 def _orthonormal(V: Tensor) -> Tensor:

@@ -27,16 +27,21 @@ import math
 from collections.abc import Callable, Iterator
 from functools import cache
 from statistics import NormalDist
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from audit.maths import Interval
+from audit.maths.blocks import CACHED_GATHER, blocks
+
+if TYPE_CHECKING:  # comparisons never wake torch
+    from torch import Tensor
 
 Array = NDArray[np.float64]
+Values = TypeVar("Values", NDArray[np.float64], "Tensor")
 HALVES = 3999  # random halves: 2.5 % of 4000 is a whole number of them
 LEVEL = 0.05  # share of intervals that may miss the truth, unless told otherwise
-AT_ONCE = 1 << 20  # memberships drawn at once
 SEED = 0
 
 
@@ -58,17 +63,32 @@ def halves_bounds(values: Array, level: float = LEVEL) -> tuple[float, float]:
 def _means_of_halves(values: Array) -> Iterator[Array]:
     """Means [some halves] of the samples in each half."""
     rng, n = np.random.default_rng(SEED), len(values)
-    rows = max(1, AT_ONCE // n)
-    for start in range(0, HALVES, rows):
-        members = rng.integers(0, 2, size=(min(rows, HALVES - start), n), dtype=np.uint8).astype(np.float64)
+    for part in blocks(HALVES, n, CACHED_GATHER):
+        members = rng.integers(0, 2, size=(part.stop - part.start, n), dtype=np.uint8).astype(np.float64)
         members[members.sum(1) == 0] = 1.0  # a half without members has no mean; it happens with a handful of samples
         yield members @ values / members.sum(1)
+
+
+def standard_error(values: Values, ddof: int = 0) -> Values:
+    """Of the mean of values [n], or of each column of [n, k], numpy's or torch's: √(variance/n).
+
+    >>> float(standard_error(np.array([1.0, 3.0, 1.0, 3.0])))
+    0.5
+    """
+    centred = values - values.mean(0)
+    return mean_error((centred * centred).mean(0), len(values) - ddof)
+
+
+def mean_error(variance: Values, n: int) -> Values:
+    """Standard error of a mean of n samples with this variance."""
+    error: Values = variance**0.5 / n**0.5  # in this order, since a tiny variance would be lost by the division
+    return error
 
 
 def student_bounds(values: Array, level: float = LEVEL) -> tuple[float, float]:
     """Student's bounds."""
     mean, n = float(values.mean()), len(values)
-    half = student_quantile(n - 1, level / 2) * float(values.std(ddof=1)) / math.sqrt(n)
+    half = student_quantile(n - 1, level / 2) * float(standard_error(values, ddof=1))
     return mean - half, mean + half
 
 

@@ -8,13 +8,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from audit.maths.blocks import KRYLOV_BASIS
 from audit.maths.decompositions import eigh, svd
 
 BLOCK = 2  # directions pushed through the network at once when several eigenpairs are wanted
 LEAST_STEPS = 10  # before any convergence is believed: an early small residual may belong to λ₂
 MOST_STEPS = 500
 SELDOM = 160  # vectors in the basis beyond which convergence is looked at in every fourth step: it takes an `eigh`
-BASIS_NUMBERS = 1 << 25  # numbers in the Krylov basis beyond which it is restarted from its best vectors
 INDISTINCT = 1e-6  # relative distance below which two eigenvalues count as one
 OWN = 2e-5  # residual over a pair's own eigenvalue: far below the largest one, directions are to be eigenvectors, too
 MARGIN = {torch.float64: 1.0, torch.float32: 0.5}  # share of that which is left to the iteration: rounding adds to it
@@ -101,7 +101,7 @@ def _lanczos(hessian: Symmetric, k: int, block: int, tolerance: float, seed: int
     generator = torch.Generator().manual_seed(seed)
     start = torch.randn(hessian.dim, block, generator=generator, dtype=torch.float64)
     new = torch.linalg.qr(start)[0].T.to(hessian.dtype)
-    numbers = min(BASIS_NUMBERS, hessian.room // new.element_size())
+    numbers = min(KRYLOV_BASIS, hessian.room // new.element_size())
     most = min(hessian.dim, max(k + 8 * block + 2, numbers // hessian.dim))  # vectors in the basis
     size, T, near = 0, torch.zeros(0, 0, dtype=torch.float64), 0
     enough = _values_known if values_only else _pairs_known

@@ -13,17 +13,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from audit.curvature.spectrum import Spectra
 from audit.data.dataset import Data
+from audit.maths.resample import Bootstrap
 from audit.model.base import Model
 from audit.network.capture import Capture
 from audit.network.layers import DenseLayer, PassedBy
 from audit.network.loss import Loss
-from audit.network.outcome import Outcome
-from audit.network.record import Record
+from audit.network.record import Products, Record
+from audit.network.records import Outcome
 from audit.network.records import Records as Records
 from audit.report.fields import Card as Card
 from audit.settings import Settings
@@ -48,6 +50,7 @@ class Audit:
     train_outcome: Outcome
     test_outcome: Outcome
     spectra: Spectra  # eigenpairs of the layers' Hessians, found once
+    bootstrap: Bootstrap  # the draws behind all intervals
     settings: Settings
 
     @property
@@ -76,8 +79,8 @@ class Measurement:
 class Fold(Protocol):
     """A measure at work on one audit."""
 
-    def see(self, record: Record) -> None:
-        """Takes in one chunk of the train split."""
+    def see(self, record: Record, products: Products) -> None:
+        """Takes in one chunk of the train split; `products` of it are formed once for all measures."""
 
     def finish(self) -> Measurement:
         """Answers, after the last chunk."""
@@ -112,7 +115,15 @@ class Stages(Protocol):
         """Passes `items` through, counting them."""
 
 
-# Layers that are used more than once in one forward pass.
+def on_few_samples(audit: Audit, network: nn.Module | None = None, most: int = 64) -> Audit:
+    """The audit on at most `most` train samples, evenly picked; with another network where one is given."""
+    network = audit.network if network is None else network
+    n = len(audit.train)
+    rows = np.unique(np.linspace(0, n - 1, min(most, n)).astype(int))
+    capture = replace(audit.capture, network=network, chunk=min(audit.capture.chunk, len(rows)))
+    records = Records(capture, audit.train.x[rows], audit.train.y[rows], audit.train.room, full=True)
+    spectra = Spectra(records, audit.settings.directions, audit.settings.seed)
+    return replace(audit, network=network, capture=capture, train=records, spectra=spectra)
 
 
 def feeds_itself(audit: Audit, layer: DenseLayer) -> bool:

@@ -7,6 +7,7 @@ from importlib import import_module
 
 from audit.measures.catalogue import CATALOGUE
 from audit.measures.contract import Audit, Measure, Measurement, Stages
+from audit.network.record import LayerRecord, Products, Record
 
 MEASURES: tuple[Measure, ...] = tuple(
     import_module(f"audit.measures.{entry.key}.measure").MEASURE for entry in CATALOGUE
@@ -19,6 +20,11 @@ class Tail:
 
     curved: bool = False
     curvature: str = "exact"
+
+    def after(self, layer: LayerRecord) -> Tail:
+        """What is known after one more chunk."""
+        curvature = layer.curvature if layer.curvature != "exact" else self.curvature
+        return Tail(self.curved or layer.residual_times is not None, curvature)
 
 
 @dataclass(frozen=True)
@@ -34,12 +40,16 @@ def run_suite(audit: Audit, progress: Stages) -> Results:
     with progress.stage("capture", "Capturing every dense layer"):
         folds = {measure.key: measure.start(audit) for measure in MEASURES}
         tails = {layer.name: Tail() for layer in audit.layers}
-        for record in progress.steps(audit.train, audit.train.chunks):
+
+        def see(record: Record) -> None:
+            products = Products(record)  # formed once for all measures, and gone with the record
             for name, layer in record.layers.items():
-                curved = tails[name].curved or layer.residual_times is not None
-                tails[name] = Tail(curved, layer.curvature if layer.curvature != "exact" else tails[name].curvature)
+                tails[name] = tails[name].after(layer)
             for fold in folds.values():
-                fold.see(record)
+                fold.see(record, products)
+
+        for _ in progress.steps(map(see, audit.train.measured()), audit.train.chunks):
+            pass
     measurements = {}
     for key, fold in folds.items():
         with progress.stage(f"measure {key}", f"Measuring {key}"):

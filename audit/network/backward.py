@@ -1,4 +1,4 @@
-"""One backward pass for each score: its derivatives in everything that a forward pass met on its way."""
+"""One backward pass for each score: its derivatives in everything that a forward pass went through."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from audit.maths.blocks import blocks
 from audit.network.layers import DenseLayer
 
 Calls = dict[str, list[tuple[Tensor, Tensor]]]  # by layer name: input and output of each call
 
 
 @dataclass(frozen=True)
-class Passed:
-    """A forward pass that can be gone back over."""
+class ForwardPass:
+    """A forward pass with its graph, for backward passes to go over."""
 
     f: Tensor  # [n, C]
     calls: Calls
@@ -29,15 +30,15 @@ class Passed:
 
 @dataclass(frozen=True)
 class Jacobians:
-    """∂f/∂ of what was met, each [C, *raw shape]."""
+    """∂f/∂ of what the forward pass went through, each [C, *raw shape]."""
 
     by_layer: dict[str, list[Tensor]]  # in z, per call
     by_entry: dict[str, list[Tensor]]  # in x, per call, as far as it goes through the layer
     by_input: Tensor | None
 
 
-class Listener(Protocol):
-    """Somebody who takes the signals at some answers while the backward passes run, so that nobody has to keep them."""
+class Observer(Protocol):
+    """Takes the backward signals at some layers' outputs while the passes run, so that nobody has to keep them."""
 
     @property
     def answers(self) -> list[Tensor]:
@@ -64,26 +65,29 @@ def keeping(calls: Calls, name: str) -> Callable[..., Tensor]:
 
 
 def jacobians(
-    passed: Passed, layers: Sequence[DenseLayer], side_by_side: bool, listener: Listener | None = None
+    forward: ForwardPass, layers: Sequence[DenseLayer], side_by_side: bool, observer: Observer | None = None
 ) -> Jacobians:
-    """All derivatives in one sweep, since every backward pass meets all of them."""
-    answers = {layer.name: [z for _, z in passed.calls[layer.name]] for layer in layers}
-    groups = [*answers.values(), *passed.entries.values(), [] if passed.leaf is None else [passed.leaf]]
+    """∂f/∂ of all layers' outputs, the inputs that `forward` has kept and the network's input, in one sweep.
+
+    `side_by_side`: all scores at once, where the network's operators allow it. `observer` sees the signals go by.
+    """
+    answers = {layer.name: [z for _, z in forward.calls[layer.name]] for layer in layers}
+    groups = [*answers.values(), *forward.entries.values(), [] if forward.leaf is None else [forward.leaf]]
     targets = [target for group in groups for target in group]
-    found = iter(_backward_all(passed.f, targets, side_by_side, listener))
+    found = iter(_backward_all(forward.f, targets, side_by_side, observer))
     by_layer = {name: [next(found) for _ in zs] for name, zs in answers.items()}
-    by_entry = {name: [next(found) for _ in xs] for name, xs in passed.entries.items()}
+    by_entry = {name: [next(found) for _ in xs] for name, xs in forward.entries.items()}
     return Jacobians(by_layer, by_entry, next(found, None))
 
 
-def _backward_all(f: Tensor, targets: list[Tensor], side_by_side: bool, listener: Listener | None) -> list[Tensor]:
+def _backward_all(f: Tensor, targets: list[Tensor], side_by_side: bool, observer: Observer | None) -> list[Tensor]:
     """∂f/∂target as [C, *shape] for each target: all scores side by side where possible, or one after the other."""
-    heard = [] if listener is None else listener.answers
-    together = _side_by_side(f, [*targets, *heard]) if side_by_side else None
+    observed = [] if observer is None else observer.answers
+    together = _side_by_side(f, [*targets, *observed]) if side_by_side else None
     if together is None:
-        return one_by_one(f, targets, listener)
-    if listener is not None:
-        listener.add(list(zip(*together[len(targets) :], strict=True)))
+        return one_by_one(f, targets, observer)
+    if observer is not None:
+        observer.add(list(zip(*together[len(targets) :], strict=True)))
     return together[: len(targets)]
 
 
@@ -101,18 +105,19 @@ def _side_by_side(f: Tensor, targets: list[Tensor]) -> list[Tensor] | None:
     return None
 
 
-def one_by_one(f: Tensor, targets: list[Tensor], listener: Listener | None) -> list[Tensor]:
+def one_by_one(f: Tensor, targets: list[Tensor], observer: Observer | None) -> list[Tensor]:
     """∂f/∂target as [C, *shape] for each target, one score after the other."""
-    heard, together = ([], f.shape[1]) if listener is None else (listener.answers, listener.together)
+    observed, together = ([], f.shape[1]) if observer is None else (observer.answers, observer.together)
     rows = []
-    for totals in torch.split(f.sum(0), together):  # samples do not mix
+    totals = f.sum(0)  # samples do not mix
+    for some in blocks(len(totals), 1, together):
         found = [
-            torch.autograd.grad(total, [*targets, *heard], retain_graph=True, materialize_grads=True)
-            for total in totals
+            torch.autograd.grad(total, [*targets, *observed], retain_graph=True, materialize_grads=True)
+            for total in totals[some]
         ]
         rows += [row[: len(targets)] for row in found]
-        if listener is not None:
-            listener.add([row[len(targets) :] for row in found])
+        if observer is not None:
+            observer.add([row[len(targets) :] for row in found])
     return [torch.stack(column) for column in zip(*rows, strict=True)]
 
 

@@ -17,25 +17,37 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from audit.maths.singular import narrow_factor
-from audit.network.backward import Calls, Jacobians, Passed, by_sample, jacobians, keeping
-from audit.network.chunk_gradients import ChunkGradients, Others, handed_over
+from audit.maths.blocks import FORWARD_CHUNKS, FORWARD_SAMPLES, blocks
+from audit.maths.decompositions import narrow_factor
+from audit.network.backward import Calls, ForwardPass, Jacobians, by_sample, jacobians, keeping
+from audit.network.chunk_gradients import ChunkGradients, OtherParameters, left_by_pass
 from audit.network.closed_forms import ClosedForms, SquareSums
 from audit.network.hooks import has_convolutions, hooked, scores
 from audit.network.layers import DenseLayer, entrance
 from audit.network.loss import Loss
 from audit.network.parameter_gradients import other_parameters
-from audit.network.piecewise_linear import is_piecewise_linear
 from audit.network.record import LayerRecord, Record
-from audit.network.second_derivatives import NO_RESIDUALS, Residuals, find_residuals
-
-FORWARD = 64  # samples at once that a forward pass alone is quickest with
-FORWARD_SHARE = 4  # … but no more than that many chunks of the whole pass, which keeps far more than this of a sample
+from audit.network.second_derivatives import NO_RESIDUALS, Residuals, find_residuals, is_piecewise_linear
 
 
 @dataclass(frozen=True)
+class Batch:
+    """Samples on their way through the network."""
+
+    start: int  # position of the first one in the split
+    stored: Tensor  # [rows, …] as they are stored
+    x: Tensor  # [≥ rows, …] as they are fed: a network with a fixed batch has its last one filled up with repeats
+    y: Tensor  # of the same
+
+    @property
+    def rows(self) -> int:
+        """Samples that count."""
+        return len(self.stored)
+
+
+@dataclass(eq=False)
 class Capture:
-    """How to run a network over samples: built once, then called on each split."""
+    """How to run a network over samples. What it finds out about the network, it finds out once, when it needs it."""
 
     network: nn.Module
     layers: Sequence[DenseLayer]
@@ -46,57 +58,64 @@ class Capture:
     to_input: bool = True  # whether derivatives in inputs are wanted; if not, backward passes stop at the first layer
 
     def forward(self, x: Tensor, y: Tensor) -> Iterator[Record]:
-        """Scores, losses and layer inputs, without any backward pass."""
-        for start, rows, xs, ys in self.batches(x, y, self.forward_size):
-            with torch.no_grad():
-                record = self._record(start, rows, ys, self.run(xs), None, None)
-            yield record
+        """Scores, losses and layer inputs of x [n, …] with labels y, without any backward pass."""
+        return (self._forward(batch) for batch in self.batches(x, y, self.forward_size))
 
     def full(self, x: Tensor, y: Tensor, squares: bool = False) -> Iterator[Record]:
-        """The whole record. Its curvature products need the autograd graph, which lives until the next record.
+        """The whole records of x [n, …] with labels y, after one forward and C backward passes.
 
-        With `squares`, the backward passes leave those of the other parameters' gradients on their way to the input.
+        Their curvature products need the autograd graph, which lives as long as the record. With `squares`, the
+        backward passes leave those of the other parameters' gradients on their way to the input.
         """
-        for start, rows, xs, ys in self.batches(x, y):
-            with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no second derivative
-                closed = self._others.closed(x) if squares and self.to_input else None
-                passed = self.run(xs, self._input_jacobian_needs_backward(xs), closed)
-                if passed.leaf is None and self._wants_input(xs) and not self._enters_unchanged(xs, passed.calls):
-                    passed = self.run(xs, True, closed)
-                record = self._passed_back(start, x[start : start + rows], ys, passed, closed)
-                del passed  # its graph is the record's now, to let go of
-            yield record
+        closed = self._others.closed(x) if squares and self.to_input else None
+        return (self._full(batch, closed) for batch in self.batches(x, y))
 
-    def _passed_back(self, start: int, x: Tensor, y: Tensor, passed: Passed, closed: ClosedForms | None) -> Record:
-        """The record after the backward passes; x its samples as they were given."""
-        side_by_side = self.side_by_side and not self._convolves  # convolutions are quicker one by one
-        gradient = self.loss.gradient(passed.f.detach().double()[: len(x)], y[: len(x)])
-        sums = None if closed is None else SquareSums(closed, passed.others, len(x), gradient)
-        found = jacobians(passed, self.layers, side_by_side, sums)
-        handed = None if sums is None else handed_over(passed.f, passed.others, sums)
-        return self._record(start, len(x), y, passed, found, ChunkGradients(self._others, x, handed))
+    @torch.no_grad()
+    def _forward(self, batch: Batch) -> Record:
+        forward = self.run(batch.x)
+        layers = {layer.name: self._forward_record(layer, batch.rows, forward) for layer in self.layers}
+        return self._record(batch, forward, self._gradient(batch, forward), layers)
+
+    def _full(self, batch: Batch, closed: ClosedForms | None) -> Record:
+        with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no second derivative
+            forward = self.run(batch.x, self._wants_input(batch.x) and self._entrance is None, closed)
+            if forward.leaf is None and self._wants_input(batch.x) and not self._enters_unchanged(batch.x, forward):
+                forward = self.run(batch.x, True, closed)
+            side_by_side = self.side_by_side and not self._convolves  # convolutions are quicker one by one
+            gradient = self._gradient(batch, forward)
+            sums = None if closed is None else SquareSums(closed, forward.others, batch.rows, gradient)
+            found = jacobians(forward, self.layers, side_by_side, sums)
+            left = None if sums is None else left_by_pass(forward.f, forward.others, sums)
+            layers = {
+                layer.name: self._full_record(layer, gradient, forward, found, residuals)
+                for group in self._groups
+                for residuals in [self._residuals(group, forward, gradient)]
+                for layer in group
+            }
+        others = ChunkGradients(self._others, batch.stored, left)
+        return self._record(batch, forward, gradient, layers, found, others)
+
+    def _gradient(self, batch: Batch, forward: ForwardPass) -> Tensor:
+        """∂l/∂f [rows, C], float64."""
+        return self.loss.gradient(forward.f.detach().double()[: batch.rows], batch.y[: batch.rows])
 
     @property
     def forward_size(self) -> int:
         """Samples at once where no backward pass follows: few of them waste time, and their memory is small."""
-        wide = (
-            self.chunk if has_convolutions(self.network) else max(self.chunk, min(FORWARD, FORWARD_SHARE * self.chunk))
-        )
-        return self.fixed_batch or wide
+        wide = max(self.chunk, min(FORWARD_SAMPLES, FORWARD_CHUNKS * self.chunk))
+        return self.fixed_batch or (self.chunk if has_convolutions(self.network) else wide)
 
     @property
     def full_size(self) -> int:
         """Samples at once in the whole pass."""
         return self.fixed_batch or self.chunk
 
-    def batches(self, x: Tensor, y: Tensor, size: int = 0) -> Iterator[tuple[int, int, Tensor, Tensor]]:
-        """(start, rows that count, x, y). A network with a fixed batch is fed its last chunk filled up with repeats."""
-        size = size or self.full_size
-        for start in range(0, len(x), size):
-            rows = min(size, len(x) - start)
-            filling = (self.fixed_batch or rows) - rows
-            xs, ys = (_filled(part[start : start + rows], filling) for part in (x, y))
-            yield start, rows, self._ready(xs), ys.to(self._device)
+    def batches(self, x: Tensor, y: Tensor, size: int = 0) -> Iterator[Batch]:
+        """The samples x [n, …] with labels y, `size` at once; as many as the whole pass takes where nothing is said."""
+        for rows in blocks(len(x), 1, size or self.full_size):
+            filling = (self.fixed_batch or 0) - (rows.stop - rows.start)
+            xs, ys = (_filled(part[rows], filling) for part in (x, y))
+            yield Batch(rows.start, x[rows], self._ready(xs), ys.to(self._device))
 
     def _ready(self, x: Tensor) -> Tensor:
         """A copy in the network's own type: a network may change what it is given."""
@@ -107,7 +126,7 @@ class Capture:
     def _device(self) -> torch.device:
         return next(self.network.parameters()).device
 
-    def run(self, x: Tensor, needs_input: bool = False, closed: ClosedForms | None = None) -> Passed:
+    def run(self, x: Tensor, needs_input: bool = False, closed: ClosedForms | None = None) -> ForwardPass:
         """One forward pass, with the input as a leaf where its gradient is wanted."""
         calls: Calls = defaultdict(list)
         entries: dict[str, list[Tensor]] = defaultdict(list)
@@ -132,98 +151,83 @@ class Capture:
             ),
         ):
             f = scores(self.network, x if leaf is None else leaf)
-        return Passed(f, calls, dict(entries), leaf, others)
+        return ForwardPass(f, calls, dict(entries), leaf, others)
 
     def _has_entry(self, layer: DenseLayer) -> bool:
         """Whether J W is taken from the backward passes, which form it on their way, in the network's arithmetic."""
-        ours = layer.patches is None and not layer.squeezes
+        ours = layer.patches is None and not layer.has_wide_input
         return ours and self.to_input and layer.weight(self.network).dtype == torch.float64
-
-    def _input_jacobian_needs_backward(self, x: Tensor) -> bool:
-        """Not where a dense layer alone is fed by the input: there ∂f/∂input = J W. Never for integer inputs."""
-        return self._wants_input(x) and self._entrance is None
 
     def _wants_input(self, x: Tensor) -> bool:
         return self.to_input and x.is_floating_point()
 
-    def _enters_unchanged(self, x: Tensor, calls: Calls) -> bool:
+    def _enters_unchanged(self, x: Tensor, forward: ForwardPass) -> bool:
         """Whether the first layer is given these very inputs: the few samples it was found with may not tell."""
         assert self._entrance is not None
-        given = calls[self._entrance.name][0][0]
+        given = forward.calls[self._entrance.name][0][0]
         return torch.equal(given.flatten(), x.flatten().to(given.dtype))
 
     def _record(
         self,
-        start: int,
-        rows: int,
-        y: Tensor,
-        passed: Passed,
-        found: Jacobians | None,
-        others: ChunkGradients | None,
+        batch: Batch,
+        forward: ForwardPass,
+        gradient: Tensor,
+        layers: dict[str, LayerRecord],
+        found: Jacobians | None = None,
+        others: ChunkGradients | None = None,
     ) -> Record:
-        f, y = passed.f.detach().double()[:rows], y[:rows]
-        gradient = self.loss.gradient(f, y)
-        if found is None:
-            layers = {layer.name: self._forward_record(layer, rows, passed) for layer in self.layers}
-        else:
-            layers = {
-                layer.name: self._full_record(layer, gradient, passed, found, residuals)
-                for group in self._groups
-                for residuals in [self._residuals(group, passed, gradient)]
-                for layer in group
-            }
+        f, y = forward.f.detach().double()[: batch.rows], batch.y[: batch.rows]
         return Record(
-            start=start,
+            start=batch.start,
             f=f,
             y=y,
             loss=self.loss.value(f, y),
             gradient=gradient,
             layers=layers,
-            entrance=None if found is None else self._entrance_of(layers, found),
+            entrance=None if found is None else self._entrance_name(found),
             loss_function=self.loss,
             by_input=None if found is None else found.by_input,
             others=others,
         )
 
-    def _forward_record(self, layer: DenseLayer, rows: int, passed: Passed) -> LayerRecord:
-        x, z = self._met(layer, rows, passed)
-        nothing = z.new_empty(rows, 0, *z.shape[1:])
-        W, gradient = layer.weight(self.network), nothing.new_empty(rows, 0)
-        return LayerRecord(layer, W, x, z, nothing, gradient, None, "exact", None)
+    def _forward_record(self, layer: DenseLayer, rows: int, forward: ForwardPass) -> LayerRecord:
+        x, z = self._given_and_answered(layer, rows, forward)
+        no_jacobian = z.new_empty(rows, 0, *z.shape[1:])
+        W, no_gradient = layer.weight(self.network), z.new_empty(rows, 0)
+        return LayerRecord(layer, W, x, z, no_jacobian, no_gradient, None, "exact", None)
 
     def _full_record(
-        self, layer: DenseLayer, gradient: Tensor, passed: Passed, found: Jacobians, residuals: Residuals
+        self, layer: DenseLayer, gradient: Tensor, forward: ForwardPass, found: Jacobians, residuals: Residuals
     ) -> LayerRecord:
-        (n, rows), name = (len(passed.f), len(gradient)), layer.name
-        x, z = self._met(layer, rows, passed)
+        (n, rows), name = (len(forward.f), len(gradient)), layer.name
+        x, z = self._given_and_answered(layer, rows, forward)
         J = _joined([by_sample(layer, J, n, layer.out_features) for J in found.by_layer[name]], 2)[:rows]
-        W, R = layer.weight(self.network), residuals.by_layer.get(name)
-        record = LayerRecord(layer, W, x, z, J, gradient, self._narrow.get(name), residuals.kind, R)
-        if name in found.by_entry and len(found.by_entry[name]) == len(passed.calls[name]):
-            record.hold(_joined([by_sample(layer, K, n, layer.in_features) for K in found.by_entry[name]], 2)[:rows])
-        return record
+        W, R, JW = layer.weight(self.network), residuals.by_layer.get(name), None
+        if name in found.by_entry and len(found.by_entry[name]) == len(forward.calls[name]):
+            JW = _joined([by_sample(layer, K, n, layer.in_features) for K in found.by_entry[name]], 2)[:rows]
+        return LayerRecord(layer, W, x, z, J, gradient, self._narrow.get(name), residuals.kind, R, JW)
 
-    def _met(self, layer: DenseLayer, rows: int, passed: Passed) -> tuple[Tensor, Tensor]:
+    def _given_and_answered(self, layer: DenseLayer, rows: int, forward: ForwardPass) -> tuple[Tensor, Tensor]:
         """What the layer was given, [rows, T, in], and answered, [rows, T, out], over all its calls."""
-        n, calls = len(passed.f), passed.calls[layer.name]
+        n, calls = len(forward.f), forward.calls[layer.name]
         x = _joined([layer.arrange_input(x, n) for x, _ in calls], 1)[:rows]
         return x, _joined([layer.arrange(z.detach(), n) for _, z in calls], 1)[:rows]
 
-    def _entrance_of(self, layers: _LayerRecords, found: Jacobians) -> LayerRecord | None:
-        """The layer whose J W is ∂f/∂input, where no backward pass went down to the input."""
+    def _entrance_name(self, found: Jacobians) -> str | None:
+        """Of the layer whose J W is ∂f/∂input, where no backward pass went down to the input."""
         if found.by_input is not None or self._entrance is None or not self.to_input:
             return None
-        return layers[self._entrance.name]
+        return self._entrance.name
 
-    def _residuals(self, group: list[DenseLayer], passed: Passed, gradient: Tensor) -> Residuals:
-        return NO_RESIDUALS if self._straight else find_residuals(group, passed.f, gradient, passed.calls)
-
-    @cached_property
-    def _others(self) -> Others:
-        return Others(self.network, other_parameters(self.network, self.layers), self.fixed_batch)
+    def _residuals(self, group: list[DenseLayer], forward: ForwardPass, gradient: Tensor) -> Residuals:
+        return NO_RESIDUALS if self._piecewise_linear else find_residuals(group, forward.f, gradient, forward.calls)
 
     @cached_property
-    def _straight(self) -> bool:
+    def _others(self) -> OtherParameters:
+        return OtherParameters(self.network, other_parameters(self.network, self.layers), self.fixed_batch)
+
+    @cached_property
+    def _piecewise_linear(self) -> bool:
         return is_piecewise_linear(self.network)
 
     @cached_property
@@ -245,16 +249,13 @@ class Capture:
     @cached_property
     def _narrow(self) -> dict[str, Tensor]:
         """By layer name, where J W is wanted and wide."""
-        wide = [layer for layer in self.layers if layer.squeezes and layer.patches is None and self.to_input]
+        wide = [layer for layer in self.layers if layer.has_wide_input and layer.patches is None and self.to_input]
         return {layer.name: narrow_factor(layer.weight(self.network).double()) for layer in wide}
-
-
-_LayerRecords = dict[str, LayerRecord]
 
 
 def _filled(part: Tensor, more: int) -> Tensor:
     """`part` with its first sample repeated at the end."""
-    return torch.cat([part, part[:1].expand(more, *part.shape[1:])]) if more else part
+    return torch.cat([part, part[:1].expand(more, *part.shape[1:])]) if more > 0 else part
 
 
 def _joined(parts: list[Tensor], axis: int) -> Tensor:

@@ -1,7 +1,7 @@
 """Gradients of the parameters outside the dense layers, on one chunk of samples.
 
-The backward passes that a record is made from run past most of those parameters anyway: what they leave there is handed
-over with the record. What they cannot see, or what was let go of since, is found by running the samples again.
+The backward passes that a record is made from run past most of those parameters anyway, and what they leave there goes
+with the record. What they cannot see, or what is no longer kept, is found by running the samples again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WORTHWHILE = 0.5  # share of a chunk's samples, below which they are run again b
 
 
 @dataclass(frozen=True)
-class Handed:
+class PassGradients:
     """What a pass leaves of the parameters that have closed forms."""
 
     squares: SquareSums
@@ -28,7 +28,7 @@ class Handed:
     """Samples `rows` of the chunk, ∂l/∂f [rows, C] → ∂l/∂θ [rows, *shape], by one more backward pass."""
 
 
-class Others:
+class OtherParameters:
     """The parameters outside the dense layers of a network; how to reach each is tried on the first samples seen."""
 
     def __init__(self, network: nn.Module, names: Sequence[str], fixed_batch: int | None) -> None:
@@ -42,41 +42,40 @@ class Others:
         return self._found
 
     def closed(self, x: Tensor) -> ClosedForms | None:
-        """Those that backward passes may hand over."""
+        """Those whose gradients follow from what backward passes leave on their way."""
         closed = self.ways(x).closed if self._names else None
         return closed if closed is not None and closed.paths else None
 
 
+@dataclass(frozen=True)
 class ChunkGradients:
-    """The gradients on the samples x, as they are stored."""
+    """The gradients of those parameters on one chunk of samples."""
 
-    def __init__(self, others: Others, x: Tensor, handed: Handed | None) -> None:
-        self._others, self._x, self._handed = others, x, handed
+    others: OtherParameters
+    x: Tensor  # the samples, as they are stored
+    left: PassGradients | None  # by the pass that the record was made from; None: the samples are run again
 
     def squares(self) -> tuple[Tensor, Tensor]:
         """Σ_j ‖∂f_i/∂θ_j‖² and Σ_j θ_j² ‖∂f_i/∂θ_j‖² of every sample i [n], float64."""
-        return self._others.ways(self._x).squares(self._x, None if self._handed is None else self._handed.squares)
+        return self.others.ways(self.x).squares(self.x, None if self.left is None else self.left.squares)
 
     def gradients(self, rows: Tensor, cotangent: Tensor) -> Gradients:
         """∂(cotangent_i · f_i)/∂θ for every sample i of `rows`; cotangent [rows, C] → for each name [rows, *shape]."""
-        handed = self._handed if len(rows) >= WORTHWHILE * len(self._x) else None
-        closed = None if handed is None else handed.gradients(rows, cotangent)
-        return self._others.ways(self._x).gradients(self._x[rows.to(self._x.device)], cotangent, closed)
+        left = self.left if len(rows) >= WORTHWHILE * len(self.x) else None
+        return self._formed(rows, cotangent, None if left is None else left.gradients(rows, cotangent))
 
     def loss_gradients(self, rows: Tensor, gradient: Tensor) -> Gradients:
-        """The same for ∂l/∂f of the record's own loss, which may be at hand."""
-        if self._handed is None or self._handed.squares.combined is None:
+        """The same for ∂l/∂f of the record's own loss, which the pass may have left."""
+        if self.left is None or self.left.squares.combined is None:
             return self.gradients(rows, gradient)
-        closed = {name: values[rows] for name, values in self._handed.squares.combined.items()}
-        return self._others.ways(self._x).gradients(self._x[rows.to(self._x.device)], gradient, closed)
+        return self._formed(rows, gradient, {name: of[rows] for name, of in self.left.squares.combined.items()})
 
-    def release(self) -> None:
-        """Lets go of the pass."""
-        self._handed = None
+    def _formed(self, rows: Tensor, cotangent: Tensor, closed: Gradients | None) -> Gradients:
+        return self.others.ways(self.x).gradients(self.x[rows.to(self.x.device)], cotangent, closed)
 
 
-def handed_over(f: Tensor, calls: Calls, sums: SquareSums) -> Handed:
-    """Of a forward pass with scores f [n, C]; n counts what only fills up a fixed batch, too."""
+def left_by_pass(f: Tensor, calls: Calls, sums: SquareSums) -> PassGradients:
+    """What a forward pass with scores f [n, C] leaves; n counts what only fills up a fixed batch, too."""
 
     def gradients(rows: Tensor, cotangent: Tensor) -> Gradients:
         full = torch.zeros_like(f)
@@ -84,4 +83,4 @@ def handed_over(f: Tensor, calls: Calls, sums: SquareSums) -> Handed:
         signals = torch.autograd.grad(f, sums.answers, full, retain_graph=True, materialize_grads=True)
         return sums.forms.gradients(calls, signals, rows)
 
-    return Handed(sums, gradients)
+    return PassGradients(sums, gradients)

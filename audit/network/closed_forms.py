@@ -15,13 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from audit.maths.blocks import CACHED_STACK, HELD, SAMPLE_GRADIENTS, SCORES, blocks
 from audit.network.backward import Calls, keeping
 from audit.network.hooks import CONVOLUTIONS, hooked
 from audit.network.patches import Patches
 
-NUMBERS = 1 << 22  # numbers held at once (32 MB in float64)
-SCORES = 5  # whose signals are held at once: the quickest are all, but these weigh less
-CACHED = 1 << 19  # numbers worked on at once: 4 MB, which a processor's cache holds
 Gradients = dict[str, Tensor]  # by parameter name [n, *shape]
 
 
@@ -47,7 +45,8 @@ class ClosedForms:
         """Of the samples `rows`, from one signal for each answer."""
         found: Gradients = {}
         for path, own in zip(self.paths, self.by_path(calls, signals), strict=True):
-            pieces = [self.of_module(path, calls, some, [g[some, None] for g in own]) for some in torch.split(rows, 64)]
+            parts = (rows[part] for part in blocks(max(1, len(rows)), 1, SAMPLE_GRADIENTS))
+            pieces = [self.of_module(path, calls, some, [g[some, None] for g in own]) for some in parts]
             found |= {name: torch.cat([piece[name][:, 0] for piece in pieces]) for name in pieces[0]}
         return found
 
@@ -69,7 +68,7 @@ class ClosedForms:
 
 def scores_together(numbers: int) -> int:
     """How many scores are taken in at once, if each has so many numbers in its signals."""
-    return max(1, min(SCORES, NUMBERS // max(1, numbers)))
+    return max(1, min(SCORES, HELD // max(1, numbers)))
 
 
 class SquareSums:
@@ -86,7 +85,7 @@ class SquareSums:
         self._weights = {name: forms.network.get_parameter(name).double().square().flatten() for name in forms.names}
 
         self._cotangent, self._taken = cotangent, 0
-        small = rows * sum(weights.numel() for weights in self._weights.values()) <= NUMBERS
+        small = rows * sum(weights.numel() for weights in self._weights.values()) <= HELD
         self.combined: Gradients | None = {} if cotangent is not None and small else None
 
     @property
@@ -99,9 +98,8 @@ class SquareSums:
         signals = [self.forms.by_path(self._calls, score) for score in scores]
         for number, path in enumerate(self.forms.paths):
             size = sum(weights.numel() for name, weights in self._weights.items() if self._is_of(name, path))
-            most = max(1, NUMBERS // max(1, size))
-            for first in range(0, len(scores), most):
-                self._add(path, [own[number] for own in signals[first : first + most]], size, self._taken + first)
+            for some in blocks(len(scores), size, HELD):
+                self._add(path, [own[number] for own in signals[some]], size, self._taken + some.start)
         self._taken += len(scores)
 
     def _is_of(self, name: str, path: str) -> bool:
@@ -110,9 +108,7 @@ class SquareSums:
     def _add(self, path: str, signals: Sequence[Sequence[Tensor]], size: int, first: int) -> None:
         """The signals of the scores from `first` on at the answers of one module, a few samples at a time."""
         largest = max((g[0].numel() for g in signals[0]), default=0)
-        block = max(1, CACHED // (len(signals) * max(1, size, largest)))
-        for start in range(0, self._rows, block):
-            rows = slice(start, min(start + block, self._rows))
+        for rows in blocks(self._rows, len(signals) * max(1, size, largest), CACHED_STACK):
             stacked = [torch.stack([g[rows] for g in of_call], 1) for of_call in zip(*signals, strict=True)]
             for name, values in self.forms.of_module(path, self._calls, rows, stacked).items():
                 squared = values.double().square().sum(1).flatten(1)

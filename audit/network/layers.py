@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from audit.errors import ModelError
 from audit.model.base import Model
+from audit.network.experiments import Probe
 from audit.network.hooks import CONVOLUTIONS, Calls, arrange, modules_with_weights
 from audit.network.patches import Patches, why_no_patches
-from audit.network.reach import Probe
 
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.modules.instancenorm._InstanceNorm)
 RECURRENT = ("lstm", "gru", "rnn")
@@ -45,7 +45,7 @@ class DenseLayer:
     patches: Patches | None = None  # of a convolution that is measured as a dense layer over its patches
 
     @property
-    def squeezes(self) -> bool:
+    def has_wide_input(self) -> bool:
         """Whether its inputs far outnumber its outputs: then J = ∂f/∂z is worth keeping, and J W is not."""
         return self.in_features > 2 * self.out_features
 

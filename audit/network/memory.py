@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from audit.errors import BudgetError, UsageError
+from audit.maths.blocks import CHUNK_BYTES, CHUNK_BYTES_IN_TURN
 from audit.network.closed_forms import form_of, scores_together
 from audit.network.layers import DenseLayer, Layers, PassedBy, entrance
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-COMFORTABLE = 128 << 20  # bytes of Jacobians per chunk beyond which a CPU only waits for memory
-COMFORTABLE_IN_TURN = 48 << 20  # the same where one backward pass after the other walks over the same activations
 OVERHEAD = 2.0  # temporaries of autograd and of the measures, over what the estimate counts
 
 
@@ -74,7 +73,7 @@ def _layer_numbers(layer: DenseLayer, outputs: int) -> int:
     The patches of a convolution are many times its input, and their pseudo-inverse takes as much again.
     """
     numbers = layer.tokens * (layer.in_features + (outputs + 3) * layer.out_features)
-    width = layer.out_features if layer.squeezes else layer.in_features
+    width = layer.out_features if layer.has_wide_input else layer.in_features
     numbers += outputs * (layer.tokens * width + outputs)  # J W or narrower, and its Gram matrix, while looked at
     if layer.patches is None:
         return numbers
@@ -110,7 +109,7 @@ def chunk_size(per_sample: int, budget: int, standing: int, in_turn: bool = Fals
 
     Fewer help where convolutions have the backward passes run `in_turn`: a cache should hold what these share.
     """
-    room, comfortable = budget - standing, COMFORTABLE_IN_TURN if in_turn else COMFORTABLE
+    room, comfortable = budget - standing, CHUNK_BYTES_IN_TURN if in_turn else CHUNK_BYTES
     if room < per_sample:
         raise BudgetError(
             f"The memory budget of {_readable(budget)} is too small: the model and the data take {_readable(standing)} "

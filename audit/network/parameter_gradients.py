@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from audit.maths.blocks import HELD, MAPPED_SAMPLES, blocks
 from audit.network.backward import Calls, one_by_one
-from audit.network.closed_forms import NUMBERS, ClosedForms, Gradients, SquareSums, form_of
+from audit.network.closed_forms import ClosedForms, Gradients, SquareSums, form_of
 from audit.network.hooks import as_fed, scores
 from audit.network.layers import DenseLayer
 
-MOST_ROWS = 128  # samples at once: more do not make it faster
 TRIED = 2  # samples that a way is tried on
 
 
@@ -70,8 +70,8 @@ class SampleGradients:
         `closed` are those of the parameters with closed forms, where another pass has left them.
         """
         x, pieces = as_fed(self.network, x), []
-        for start in range(0, len(x), self._rows):
-            some, signals = x[start : start + self._rows], cotangent[start : start + self._rows]
+        for rows in blocks(len(x), 1, self._rows):
+            some, signals = x[rows], cotangent[rows]
             known = self._by_form(some, signals, self.closed) if closed is None and self.closed.paths else {}
             pieces.append(known | {name: values[:, 0] for name, values in self._formed(some, signals[:, None])})
         nothing = {name: value.new_empty(0, *value.shape) for name, value in self.values.items()}
@@ -88,8 +88,7 @@ class SampleGradients:
         if closed is not None:
             plain, weighted = closed.plain.clone(), closed.weighted.clone()
         x = as_fed(self.network, x)
-        for start in range(0, len(x), self._rows):
-            rows = slice(start, start + self._rows)
+        for rows in blocks(len(x), 1, self._rows):
             if closed is None and self.closed.paths:
                 sums = self._closed_squares(x[rows])
                 plain[rows] += sums.plain
@@ -115,8 +114,8 @@ class SampleGradients:
         if not (self._mapped or self._one_by_one):
             return
         units = torch.eye(self._outputs, dtype=torch.float64, device=self._device)
-        for some in torch.split(units, max(1, NUMBERS // self._size)):  # all scores at once, unless the network is huge
-            yield from self._formed(x, some.expand(len(x), -1, -1))
+        for some in blocks(len(units), self._size, HELD):  # all scores at once, unless the network is huge
+            yield from self._formed(x, units[some].expand(len(x), -1, -1))
 
     def _formed(self, x: Tensor, cotangents: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Name and gradients [n, K, *shape] of parameters without a closed form; cotangents [n, K, C]."""
@@ -140,8 +139,8 @@ class SampleGradients:
         mapped = self._agreeing(truth, lambda: self._mapped_once(x, probe, rest)) if rest else set()
         self._mapped = tuple(name for name in rest if name in mapped)
         self._one_by_one = tuple(name for name in rest if name not in mapped)
-        most = MOST_ROWS if self._batch is None else min(MOST_ROWS, self._batch)
-        self._rows = max(1, min(most, NUMBERS // (C * self._size)))
+        most = MAPPED_SAMPLES if self._batch is None else min(MAPPED_SAMPLES, self._batch)
+        self._rows = max(1, min(most, HELD // (C * self._size)))
 
     def _agreeing(self, truth: Gradients, attempt: Callable[[], Gradients]) -> set[str]:
         """Names whose attempted gradients are the true ones; none where the attempt fails."""

@@ -71,7 +71,7 @@ class Patches:
         weight = W.reshape(len(W), self.channels, *self.kernel)
         return CONVOLVE[len(self.space) - 1](F.pad(x, self._flat_padding), weight, None, self.stride, 0, self.dilation)
 
-    def pull(self, W: Tensor, g: Tensor) -> Tensor:
+    def vjp(self, W: Tensor, g: Tensor) -> Tensor:
         """∂(g·z)/∂x as [N, in·space] for g [N, P, out]: back through the convolution with the weights W [out, in·k]."""
         dims = len(self.space)
         padded = [size + sum(pads) for size, pads in zip(self.space, self.padding, strict=True)]

@@ -1,4 +1,4 @@
-"""What one pass over the network leaves on the table for the measures.
+"""What one pass over the network leaves for the measures: records, and products of theirs that several measures share.
 
 A `Record` holds a chunk of samples, not the whole split: measures fold over the stream of records, so memory stays flat
 in the number of samples. n samples in the chunk, C scores, T tokens (1 for a plain dense layer; a layer called k times
@@ -8,19 +8,16 @@ on one sample has the tokens of all its calls, one after the other).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from audit.maths.blocks import in_blocks
+from audit.maths.blocks import HELD, RESIDUAL_COLUMNS, blocks, in_blocks
 from audit.network.chunk_gradients import ChunkGradients
 from audit.network.layers import DenseLayer
 from audit.network.loss import Loss
-
-WEIGHT_NUMBERS = 1 << 22  # numbers in one block of derivatives in the weights
-COLUMNS = 4  # of R that are formed at once
 
 
 @dataclass(frozen=True)
@@ -38,40 +35,12 @@ class LayerRecord:
     residual_times: Callable[[Tensor], Tensor] | None
     """V […, n, T, out] → R V with R = Σ_c (∂l/∂f_c) ∂²f_c/∂z², the curvature that Gauss–Newton leaves out; None where
     the network after z is piecewise linear on these samples, so that R = 0."""
+    JW: Tensor | None = None  # [n, C, T, in]  J W, float64, where the backward passes have formed it on their way
 
     @property
     def delta(self) -> Tensor:
         """∂l/∂z = Jᵀ ∂l/∂f  [n, T, out], float64."""
         return torch.einsum("ncto,nc->nto", self.J.double(), self.gradient)
-
-    @cached_property
-    def pulled(self) -> Tensor:
-        """J W, what the layer carries of ∂f/∂x [n, C, T, in], float64: formed once for all who ask, until `release`."""
-        return self.J.double() @ self.W.double()
-
-    def hold(self, pulled: Tensor) -> None:
-        """Takes J W where the backward pass has formed it on its way."""
-        self.__dict__["pulled"] = pulled
-
-    @cached_property
-    def local(self) -> Tensor:
-        """K [n, C, …] with the singular values of J W, float64: J W itself, or narrower. Kept until `release`."""
-        return (self.pulled if self.narrow is None else self.J.double() @ self.narrow).flatten(2)
-
-    @cached_property
-    def local_gram(self) -> Tensor:
-        """K Kᵀ [n, C, C]. Kept until `release`."""
-        return self.local @ self.local.mT
-
-    @cached_property
-    def squared_slopes(self) -> Tensor:
-        """Σ_ct J² [n, out], float64. Kept until `release`."""
-        return in_blocks(lambda J: J.double().square().sum((1, 2)), self.J)
-
-    def release(self) -> None:
-        """Lets go of what can be formed again."""
-        for formed in ("pulled", "local", "local_gram", "squared_slopes"):
-            self.__dict__.pop(formed, None)
 
     def residual_columns(self) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Columns (t, o) of R: one token t, a few outputs o [m], and R's columns [m, n, T, out]."""
@@ -80,13 +49,14 @@ class LayerRecord:
         n, T, out = self.z.shape
         units = torch.eye(out, dtype=torch.float64, device=self.z.device)
         for t in range(T):
-            for outputs in torch.split(torch.arange(out, device=self.z.device), COLUMNS):
+            for some in blocks(out, 1, RESIDUAL_COLUMNS):
+                outputs = torch.arange(some.start, some.stop, device=self.z.device)
                 V = units.new_zeros(len(outputs), n, T, out)
                 V[:, :, t] = units[outputs, None]
                 yield t, outputs, self.residual_times(V)
 
     def residual(self) -> Tensor | None:
-        """R itself [n, T·out, T·out]."""
+        """R itself [n, T·out, T·out]; None where R = 0."""
         if self.residual_times is None:
             return None
         return torch.cat([columns.flatten(2) for _, _, columns in self.residual_columns()]).permute(1, 2, 0)
@@ -102,37 +72,15 @@ class Record:
     loss: Tensor  # [n]     float64
     gradient: Tensor  # [n, C]  ∂l/∂f, float64, without cancellation
     layers: Mapping[str, LayerRecord]  # by DenseLayer.name
-    entrance: LayerRecord | None  # the layer that everything enters through: ∂f/∂input is its J W
+    entrance: str | None  # name of the layer that everything enters through: ∂f/∂input is its J W
     loss_function: Loss
     by_input: Tensor | None  # [C, ≥ n, …]  ∂f/∂input from the backward passes, where there is no such layer
     others: ChunkGradients | None  # of the parameters outside the dense layers; None after a forward pass alone
 
-    @property
-    def input_jacobian(self) -> Callable[[], Tensor] | None:
-        """∂f/∂input [n, C, D]; None for integer inputs, and where nobody wanted it."""
-        first, raw = self.entrance, self.by_input
-        if first is not None:
-            return lambda: first.pulled.flatten(2)  # [n, C, T, in] → [n, C, T·in]
-        return None if raw is None else lambda: raw.transpose(0, 1)[: len(self.f)].flatten(2)
-
-    @cached_property
-    def input_map(self) -> tuple[Tensor, Tensor] | None:
-        """K [n, C, …] with the singular values of ∂f/∂input, float64, and K Kᵀ. Kept until `release`."""
-        if self.entrance is not None:
-            return self.entrance.local, self.entrance.local_gram
-        if self.input_jacobian is None:
-            return None
-        K = self.input_jacobian().double()
-        return K, K @ K.mT
-
-    def release(self) -> None:
-        """Lets go of what can be formed again."""
-        for formed in ("input_map", "_diagonals"):
-            self.__dict__.pop(formed, None)
-        for layer in self.layers.values():
-            layer.release()
-        if self.others is not None:
-            self.others.release()
+    def to_keep(self) -> Record:
+        """The record without what can be found again from the rest: what a pass leaves beside it is large."""
+        layers = {name: replace(layer, JW=None) for name, layer in self.layers.items()}
+        return replace(self, layers=layers, others=None if self.others is None else replace(self.others, left=None))
 
     def bytes(self) -> int:
         """What keeping this record costs, its autograd graph aside."""
@@ -142,24 +90,12 @@ class Record:
         return sum(part.numel() * part.element_size() for part in held)
 
     def has_graph(self) -> bool:
-        """Whether some layer's tail is curved, so that the record holds on to its forward pass."""
+        """Whether the network after some layer is curved, so that the record holds on to its forward pass."""
         return any(layer.residual_times is not None for layer in self.layers.values())
 
     def gauss_newton_root(self, name: str) -> Tensor:
         """A [n, C, T, out], float64, with Jᵀ Λ J = Aᵀ A: the Gauss–Newton part of S = ∂²l/∂z²."""
         return self.loss_function.curvature_root_times(self.f, self.layers[name].J.double())
-
-    def gauss_newton_diagonal(self, name: str) -> Tensor:
-        """The diagonal of Jᵀ Λ J [n, T·out], float64. Kept until `release`."""
-        if name not in self._diagonals:
-            diagonal = self.loss_function.curvature_diagonal
-            J = self.layers[name].J.flatten(2)
-            self._diagonals[name] = in_blocks(lambda f, J: diagonal(f, J.double()), self.f, J)
-        return self._diagonals[name]
-
-    @cached_property
-    def _diagonals(self) -> dict[str, Tensor]:
-        return {}
 
     def gauss_newton_weight_root(self, name: str) -> Iterator[Tensor]:
         """G = Σ_t a_t x_tᵀ [m, C, out, in], float64, a few samples m at a time: Σ_c vec G_c vec G_cᵀ is H_W's part.
@@ -167,9 +103,8 @@ class Record:
         The way for many tokens: nothing here is as large as a matrix between tokens.
         """
         layer, A = self.layers[name], self.gauss_newton_root(name)
-        rows = max(1, WEIGHT_NUMBERS // (A.shape[1] * layer.layer.in_features * layer.layer.out_features))
-        for A_part, x_part in zip(torch.split(A, rows), torch.split(layer.x, rows), strict=True):
-            yield torch.einsum("ncto,nti->ncoi", A_part, x_part.double())
+        for part in blocks(len(A), A.shape[1] * layer.layer.in_features * layer.layer.out_features, HELD):
+            yield torch.einsum("ncto,nti->ncoi", A[part], layer.x[part].double())
 
     def curvature_times(self, name: str, V: Tensor) -> Tensor:
         """S V with S = ∂²l/∂z² = Jᵀ Λ J + R of layer `name`; V [n, T, out] → [n, T, out], float64."""
@@ -185,3 +120,66 @@ class Record:
         S = torch.einsum("nci,ncj->nij", A, A)
         R = self.layers[name].residual()
         return S if R is None else S + R
+
+
+class LayerProducts:
+    """Products of one layer's record that several measures ask for: each formed once, when it is first asked for."""
+
+    def __init__(self, record: Record, name: str) -> None:
+        self.record, self.layer = record, record.layers[name]
+
+    @cached_property
+    def JW(self) -> Tensor:
+        """J W, what the layer carries of ∂f/∂x  [n, C, T, in], float64."""
+        return self.layer.J.double() @ self.layer.W.double() if self.layer.JW is None else self.layer.JW
+
+    @cached_property
+    def local_map(self) -> Tensor:
+        """K [n, C, …] with the singular values of J W, float64: J W itself, or narrower."""
+        return (self.JW if self.layer.narrow is None else self.layer.J.double() @ self.layer.narrow).flatten(2)
+
+    @cached_property
+    def local_gram(self) -> Tensor:
+        """K Kᵀ  [n, C, C]."""
+        return self.local_map @ self.local_map.mT
+
+    @cached_property
+    def squared_jacobian(self) -> Tensor:
+        """Σ_ct J²  [n, out], float64."""
+        return in_blocks(lambda J: J.double().square().sum((1, 2)), self.layer.J)
+
+    @cached_property
+    def gauss_newton_diagonal(self) -> Tensor:
+        """The diagonal of Jᵀ Λ J  [n, T·out], float64."""
+        diagonal = self.record.loss_function.curvature_diagonal
+        return in_blocks(lambda f, J: diagonal(f, J.double()), self.record.f, self.layer.J.flatten(2))
+
+
+class Products:
+    """The products of a record's layers, and the map from the network's input to its scores.
+
+    Whoever walks over records makes one for each, hands it round with the record and drops it before the next.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self.layers = {name: LayerProducts(record, name) for name in record.layers}
+
+    @cached_property
+    def input_map(self) -> tuple[Tensor, Tensor] | None:
+        """K [n, C, …] with the singular values of ∂f/∂input, float64, and K Kᵀ; None for inputs without derivative."""
+        if self._record.entrance is not None:
+            first = self.layers[self._record.entrance]
+            return first.local_map, first.local_gram
+        if self.input_jacobian is None:
+            return None
+        K = self.input_jacobian.double()
+        return K, K @ K.mT
+
+    @property
+    def input_jacobian(self) -> Tensor | None:
+        """∂f/∂input [n, C, D]; None for integer inputs, and where nobody wanted it."""
+        record = self._record
+        if record.entrance is not None:
+            return self.layers[record.entrance].JW.flatten(2)  # [n, C, T, in] → [n, C, T·in]
+        return None if record.by_input is None else record.by_input.transpose(0, 1)[: len(record.f)].flatten(2)

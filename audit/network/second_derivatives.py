@@ -7,16 +7,19 @@ themselves, with a random V: first for all layers together, since most networks 
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx, nn
 
+from audit.maths.decompositions import eigh
 from audit.network.backward import Calls
 from audit.network.layers import DenseLayer
+from audit.network.record import LayerRecord
 
 Product = Callable[[Tensor], Tensor]
 
@@ -68,7 +71,7 @@ def _product(layer: DenseLayer, a: list[Tensor], zs: list[Tensor], n: int, rows:
         each = V.reshape(-1, *V.shape[-3:])
         full = torch.zeros(len(each), n, *V.shape[-2:], dtype=arranged.dtype, device=arranged.device)
         full[:, :rows] = each
-        found = zip(*pulled(arranged, zs, full), strict=True)
+        found = zip(*vjps(arranged, zs, full), strict=True)
         products = [torch.cat([layer.arrange(part, n) for part in parts], 1)[:rows] for parts in found]
         return torch.stack(products).double().reshape(V.shape)
 
@@ -87,7 +90,7 @@ def _any_nonzero(tensors: Sequence[Tensor | None]) -> bool:
 # Several backward passes over one graph, side by side where the network's operators allow it.
 
 
-def pulled(of: Tensor, targets: Sequence[Tensor], cotangents: Tensor) -> list[Tensor]:
+def vjps(of: Tensor, targets: Sequence[Tensor], cotangents: Tensor) -> list[Tensor]:
     """∂(of·v)/∂target for each v of `cotangents` [k, …]: [k, *shape] for each target."""
     k = len(cotangents)
     if k > 1:
@@ -99,3 +102,120 @@ def pulled(of: Tensor, targets: Sequence[Tensor], cotangents: Tensor) -> list[Te
             return [t.new_zeros(k, *t.shape) if g is None else g for g, t in zip(found, targets, strict=True)]
     each = [torch.autograd.grad(of, targets, v, retain_graph=True, materialize_grads=True) for v in cotangents]
     return [torch.stack(column) for column in zip(*each, strict=True)]
+
+
+# Networks that are known to be piecewise linear from what they are made of: there is no curvature to be looked for.
+#
+# Only what is surely so counts: chains of known modules, and traced graphs of known modules and functions. All others
+# are judged by what they do.
+
+
+STRAIGHT = {
+    *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Flatten, nn.Unflatten, nn.Identity),
+    *(nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ReLU6, nn.Hardtanh),
+    *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
+    *(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d),
+}
+STILL = {nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d}  # straight while nothing is trained
+NORMS = {nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d}  # … and with statistics of their own
+FUNCTIONS = {
+    *(torch.flatten, torch.relu, torch.cat, torch.reshape, torch.permute, torch.transpose, torch.squeeze),
+    *(torch.add, operator.add, nn.functional.relu, nn.functional.max_pool2d, nn.functional.avg_pool2d),
+}
+METHODS = {"flatten", "view", "reshape", "permute", "transpose", "contiguous", "squeeze", "unsqueeze", "relu", "add"}
+
+
+def is_piecewise_linear(network: nn.Module) -> bool:
+    """Whether the scores are, for certain, piecewise linear in what enters any of the network's modules."""
+    if type(network) is nn.Sequential:
+        return all(is_piecewise_linear(module) for module in network)
+    if isinstance(network, fx.GraphModule):
+        return all(_is_straight(node, network) for node in network.graph.nodes)
+    kind = type(network)
+    if kind in STILL or kind in NORMS:
+        return not network.training and (kind in STILL or network.running_mean is not None)
+    return kind in STRAIGHT
+
+
+def _is_straight(node: fx.Node, network: fx.GraphModule) -> bool:
+    if node.op == "call_module":
+        return is_piecewise_linear(network.get_submodule(str(node.target)))
+    if node.op == "call_function":
+        return node.target in FUNCTIONS
+    if node.op == "call_method":
+        return node.target in METHODS
+    return node.op in ("placeholder", "output")
+
+
+# R, what Gauss–Newton leaves out of the curvature behind a layer: how it is summed up where it is not formed.
+#
+# A product with R costs a second differentiation of everything behind the layer. Forms of R are exact, from one product
+# for each unit of the layer's answer, while those are few; beyond that they are means over random directions with the
+# form's weight as covariance: signs ε with E[ε εᵀ] = 1, drawn anew for every sample.
+
+
+EXACT_UNITS = 128  # T·out up to which every unit has its product, however many samples there are
+EXACT_PRODUCTS = 100_000  # … and above which it has, while all samples together need no more than this
+MOST_PROBES = 16  # sign vectors of a sample
+ENOUGH_PROBES = 4096  # … of all samples together, from which on two of each are enough
+
+
+def is_probed(layer: LayerRecord, samples: int) -> bool:
+    """Whether forms of R over `samples` are estimated."""
+    return layer.residual_times is not None and not few_products(layer.z.shape[1] * layer.z.shape[2], samples)
+
+
+def few_products(units: int, samples: int) -> bool:
+    """Whether each of a layer's units may have its own product with R on each of `samples`."""
+    return units <= EXACT_UNITS or units * samples <= EXACT_PRODUCTS
+
+
+def probes(samples: int) -> int:
+    """How many sign vectors a sample gets: the noise of a mean over samples counts all of them."""
+    return max(2, min(MOST_PROBES, -(-ENOUGH_PROBES // samples)))
+
+
+def rest_trace(layer: LayerRecord, samples: int, start: int, seed: int) -> Tensor:
+    """Σ_tt′ (x_t·x_t′) tr R^{tt′}, what R adds to Tr H_W, of each sample [n]; `start`: the first one's position."""
+    x = layer.x.double()
+    if layer.residual_times is None:
+        return x.new_zeros(len(x))
+    if not is_probed(layer, samples):
+        return _exact_trace(layer, x)
+    root, (n, _, out) = gram_root(x), layer.z.shape
+    streams = [seed * MOST_PROBES + probe for probe in range(probes(samples))]
+    total = x.new_zeros(n)
+    for stream in streams:
+        v = root @ signs(start, (n, root.shape[2], out), stream, x)
+        total += (v * layer.residual_times(v)).sum((1, 2))
+    return total / len(streams)
+
+
+def _exact_trace(layer: LayerRecord, x: Tensor) -> Tensor:
+    total, K = x.new_zeros(len(x)), x @ x.mT
+    for t, outputs, R_to in layer.residual_columns():
+        own = R_to.gather(3, outputs[:, None, None, None].expand(-1, *R_to.shape[1:3], 1))[..., 0]  # [m, n, T]
+        total += (own * K[:, t]).sum((0, 2))
+    return total
+
+
+def signs(start: int, shape: tuple[int, int, int], stream: int, like: Tensor) -> Tensor:
+    """±1 [n, ...], a hash of the sample's place in the split, so that they do not depend on how samples are chunked."""
+    each = shape[1] * shape[2]
+    key = torch.arange(start * each, (start + shape[0]) * each, device=like.device)
+    key = (key + (stream + 1) * 0x632BE59BD9B4E019 % (1 << 62)) * 0x1E3779B97F4A7C15  # int64 wraps around
+    for multiplier in (0x3F58476D1CE4E5B9, 0x14D049BB133111EB):
+        key = (key ^ (key >> 29)) * multiplier
+    return (1 - 2 * ((key >> 40) & 1)).to(like.dtype).reshape(shape)
+
+
+def gram_root(x: Tensor) -> Tensor:
+    """L [n, T, r] with L Lᵀ = x xᵀ, for x [n, T, in], and r as small as is cheap."""
+    if x.shape[2] < x.shape[1]:
+        return x
+    K = x @ x.mT
+    if K.shape[1] == 1:
+        return K.sqrt()
+    values, vectors = eigh(K)
+    root: Tensor = vectors * values.clamp(min=0).sqrt()[:, None, :]
+    return root

@@ -21,7 +21,7 @@ from audit.measures.suite import Results
 from audit.model.base import Model
 from audit.model.parity import Parity
 from audit.network.layers import DenseLayer
-from audit.network.outcome import Outcome
+from audit.network.records import Outcome
 from audit.report.blocks import Check, Outcomes, SplitOutcomes
 from audit.report.identity import DataReport, InputReport, ModelReport, ParityReport, PassedByReport, SplitReport, Tool
 from audit.report.report import SCHEMA

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.curvature.hessian import LayerHessian
-from audit.maths.singular import largest_singular_value
+from audit.maths.decompositions import largest_singular_value
 from audit.measures.contract import Audit
 from audit.measures.fisher.measure import squared_slope
 from audit.measures.flatness.block import NetworkFlatness
@@ -19,7 +19,7 @@ from audit.measures.flatness.terms import terms_of
 from audit.measures.suite import Results
 from audit.network.layers import DenseLayer
 from audit.network.loss import SquaredError
-from audit.network.record import Record
+from audit.network.record import LayerProducts, Products, Record
 
 Columns = dict[str, NDArray[np.float64]]
 SUMS = ("kappa_tau_sum", "rho_sum", "relative_flatness_sum", "trace_sum")
@@ -34,9 +34,10 @@ def input_terms(audit: Audit) -> Columns:
     """‖∂f/∂x‖₂ and ‖∂softmax/∂x‖₂² of each sample; empty for inputs that have no derivative."""
     largest, slopes = [], []
     for record in audit.train:
-        if record.input_map is None:
+        products = Products(record)
+        if products.input_map is None:
             return {}
-        K, gram = record.input_map
+        K, gram = products.input_map
         largest.append(largest_singular_value(K))
         if not isinstance(record.loss_function, SquaredError):
             slopes.append(squared_slope(record.loss_function, record.f, K, gram))
@@ -63,7 +64,8 @@ def _terms(audit: Audit, record: Record, layer: DenseLayer) -> Tensor:
     """The layer's part in each of SUMS [n, 4]."""
     bias = audit.network.get_submodule(layer.module).bias if layer.bias else None
     assert bias is None or isinstance(bias, Tensor)
-    terms = terms_of(record, layer.name, audit.weight(layer), bias, len(audit.train), audit.settings.seed)
+    products = LayerProducts(record, layer.name)
+    terms = terms_of(products, audit.weight(layer), bias, len(audit.train), audit.settings.seed)
     return torch.stack([_norm2(audit, layer) * terms.trace, terms.rows.sum(1), terms.relative, terms.trace], 1)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from audit.curvature.spectrum import Spectra
 from audit.data.dataset import Data, Split
 from audit.errors import ModelError, UsageError
+from audit.maths.resample import Bootstrap
 from audit.measures.contract import Audit
 from audit.model.base import Model
 from audit.network.capture import Capture
@@ -18,13 +19,13 @@ from audit.network.hooks import as_fed, has_convolutions, scores
 from audit.network.layers import find_layers, nothing_to_measure
 from audit.network.loss import LOSS_OF_TASK
 from audit.network.memory import budget_bytes, bytes_per_sample, chunk_size, without_what_does_not_fit
-from audit.network.outcome import Outcome
-from audit.network.records import Records
+from audit.network.records import Outcome, Records
 from audit.settings import Settings
 
 PROBE = 3  # samples that the layers are watched with
 TRAIN_SHARE = 0.4  # of the memory left, for the records of the train split; measures take as much again beside them
 TEST_SHARE = 0.1  # … and of the test split
+BOOTSTRAP_SHARE = 0.1  # … and the most of it that the counts of a bootstrap may take
 WORTHWHILE = 8  # samples at once, below which running all backward passes side by side does not pay
 
 
@@ -52,6 +53,8 @@ def set_up_audit(model: Model, data: Data, task: str, settings: Settings) -> Aud
     chunk = chunk_size(per_sample, budget, standing, in_turn=has_convolutions(network) and not measured)
     capture = Capture(network, layers.dense, loss, chunk, model.input.batch, side_by_side)
     left = budget - standing - chunk * per_sample
+    bootstrap = _bootstrap(settings, len(train[0]), int(BOOTSTRAP_SHARE * left))
+    left -= bootstrap.bytes
     train_records = Records(capture, *train, int(TRAIN_SHARE * left), full=True)
     test_records = Records(capture, *test, int(TEST_SHARE * left), full=False)
     return Audit(
@@ -68,8 +71,15 @@ def set_up_audit(model: Model, data: Data, task: str, settings: Settings) -> Aud
         train_outcome=Outcome.of(capture.forward(*train)),
         test_outcome=Outcome.of(test_records, "test"),
         spectra=Spectra(train_records, settings.directions, settings.seed),
+        bootstrap=bootstrap,
         settings=settings,
     )
+
+
+def _bootstrap(settings: Settings, samples: int, room: int) -> Bootstrap:
+    """Keeps the counts for the train samples where these fit into `room` bytes."""
+    keep = samples if samples * settings.bootstrap <= room else 0
+    return Bootstrap(settings.bootstrap, settings.seed, keep)
 
 
 def in_precision(network: nn.Module, settings: Settings) -> nn.Module:

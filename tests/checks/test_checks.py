@@ -12,7 +12,7 @@ from zoo import ZOO, Tied, build
 
 from audit.checks import rescaling as rescaling_module
 from audit.checks import run_checks
-from audit.checks.curvature import check_curvature
+from audit.checks.arithmetic import check_curvature
 from audit.checks.rescaling import check_rescaling
 from audit.curvature.hessian import LayerHessian
 from audit.measures.contract import Audit, Measurement

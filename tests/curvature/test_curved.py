@@ -8,7 +8,7 @@ import weakref
 import torch
 from torch import nn
 
-from audit.curvature.curved import bent_tails
+from audit.curvature.hessian import curved_tails
 
 
 def test_a_tail_behind_an_operator_that_saves_its_own_answer_goes_with_its_graph(make_audit) -> None:
@@ -20,7 +20,7 @@ def test_a_tail_behind_an_operator_that_saves_its_own_answer_goes_with_its_graph
     answers: list[weakref.ref[torch.Tensor]] = []
     for bent in ("1", "3"):
         audit.network.get_submodule(bent).register_forward_hook(lambda _module, _in, z: answers.append(weakref.ref(z)))
-    (tail,) = bent_tails(audit.capture, audit.layers[0], audit.train.x, audit.train.y)
+    (tail,) = curved_tails(audit.capture, audit.layers[0], audit.train.x, audit.train.y)
     assert tail.bytes > 0 and tail.curvature_times(torch.ones(1, 12, 1, 8, dtype=torch.float64)).abs().max() > 0
     assert len(answers) == 2
     del tail

@@ -217,7 +217,7 @@ def test_single_precision_finds_directions_of_large_layers_to_well_below_what_is
 
 def test_restarts_change_nothing(monkeypatch) -> None:
     values = [*DECAY, 0.55, 0.6]
-    monkeypatch.setattr(lanczos, "BASIS_NUMBERS", 0)
+    monkeypatch.setattr(lanczos, "KRYLOV_BASIS", 0)
     given = Given(values)
     check(given, given.matrix, top_eigenpairs(given, 3), torch.tensor([0.6, 0.55, 0.5]), tolerance=1e-6)  # type: ignore[arg-type]
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from audit.measures.sensitivity.measure import Sensitivity
+from audit.network.record import Products
 
 
 def test_a_unit_counts_where_a_change_of_it_moves_a_score(make_audit) -> None:  # type: ignore[no-untyped-def]
@@ -20,7 +21,7 @@ def test_a_unit_counts_where_a_change_of_it_moves_a_score(make_audit) -> None:  
     audit = make_audit(network, x, y, x[:9], y[:9])
     fold = Sensitivity().start(audit)
     for record in audit.train:
-        fold.see(record)
+        fold.see(record, Products(record))
     counts = [block.units_active for block in fold.finish().layers.values()]
     on = (torch.from_numpy(x) @ network[0].weight.T + network[0].bias > 0).sum(0).tolist()
     assert counts == [[0, 40, on[2], 0], [40, 40]]

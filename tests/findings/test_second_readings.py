@@ -12,9 +12,10 @@ from test_particular_reports import findings, open_questions, with_hygiene
 from audit.findings import judge
 from audit.findings.conditions import guesses
 from audit.findings.rules import gap_layers
+from audit.maths.resample import Bootstrap
 from audit.measures.gap.measure import measure_gap
 from audit.measures.report import Report
-from audit.network.outcome import Outcome
+from audit.network.records import Outcome
 from audit.run.reader_warnings import chance_warning
 
 
@@ -129,6 +130,6 @@ def test_a_class_of_one_sample_answered_wrongly_makes_no_guesser() -> None:
     labels = np.append(np.arange(2000) % 2, 2)
     for answers, guessed in ((np.arange(2001) % 2, False), (np.zeros(2001, int), True)):
         train = Outcome(np.eye(3)[answers], labels, np.zeros(2001), (answers != labels).astype(float))
-        gap, report = measure_gap(train, train, ["a", "b", "c"], draws=10, seed=0), example("example")
+        gap, report = measure_gap(train, train, ["a", "b", "c"], Bootstrap(10, 0)), example("example")
         assert guesses(replace(report, gap=gap, data=replace(report.data, classes=3))) is guessed
         assert (chance_warning(train, ["a", "b", "c"]) is not None) is guessed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 from made_audits import as_model
@@ -11,6 +13,7 @@ from audit.network.capture import Capture
 from audit.network.layers import find_layers
 from audit.network.loss import LOSS_OF_TASK
 from audit.network.parameter_gradients import other_parameters
+from audit.network.record import Products, Record
 from audit.network.records import Records
 
 EXACT = 1e-11
@@ -79,7 +82,7 @@ def test_gradients_are_those_of_autograd(name, fixed_batch, rows):
 @pytest.mark.parametrize("how", [{}, {"fixed_batch": 4}, {"side_by_side": False}], ids=["free", "fixed", "in-turn"])
 @pytest.mark.parametrize("name", CASES)
 def test_loss_gradients_are_those_of_autograd(name, how, numbers, monkeypatch):
-    monkeypatch.setattr("audit.network.closed_forms.NUMBERS", numbers)
+    monkeypatch.setattr("audit.network.closed_forms.HELD", numbers)
     capture, x = capture_of(name, **how)
     names, expected = other_parameters(capture.network, capture.layers), truth(capture.network, x)
     for record in records_of(capture, x):
@@ -114,13 +117,12 @@ def test_nothing_runs_again_where_the_pass_has_seen_everything(name):
         assert runs.count > 0
 
 
-def test_what_was_let_go_of_is_found_again():
+def test_what_is_not_kept_of_a_record_is_found_again():
     capture, x = capture_of("pictures")
     record = next(iter(records_of(capture, x)))
     before, cotangent = record.others.squares(), torch.ones(3, 3, dtype=torch.float64)
     gradients = record.others.gradients(torch.arange(3), cotangent)
-    record.release()
-    runs = Runs(capture.network)
+    record, runs = record.to_keep(), Runs(capture.network)
     for ours, theirs in zip(record.others.squares(), before, strict=True):
         assert torch.allclose(ours, theirs, rtol=EXACT)
     for name, value in record.others.gradients(torch.arange(3), cotangent).items():
@@ -132,8 +134,8 @@ def test_what_was_let_go_of_is_found_again():
 def test_few_scores_and_samples_at_a_time_give_the_same(monkeypatch, numbers):
     capture, x = capture_of("pictures")
     expected = [record.others.squares() for record in records_of(capture, x)]
-    monkeypatch.setattr("audit.network.closed_forms.NUMBERS", numbers)
-    monkeypatch.setattr("audit.network.closed_forms.CACHED", numbers)
+    monkeypatch.setattr("audit.network.closed_forms.HELD", numbers)
+    monkeypatch.setattr("audit.network.closed_forms.CACHED_STACK", numbers)
     for record, parts in zip(records_of(capture, x), expected, strict=True):
         for ours, theirs in zip(record.others.squares(), parts, strict=True):
             assert torch.allclose(ours, theirs, rtol=EXACT)
@@ -147,16 +149,30 @@ def test_a_pass_that_stops_at_the_first_dense_layer_hands_nothing_over():
     assert runs.count > 0
 
 
-def test_only_the_first_walk_over_records_gathers_squares():
+@pytest.mark.parametrize("room", [0, 1 << 30])
+def test_only_the_pass_of_the_measures_gathers_squares(room):
     capture, x = capture_of("pictures")
-    records = Records(capture, x, torch.zeros(len(x), 3, dtype=torch.float64), room=0, full=True)
-    runs, again = Runs(capture.network), []
-    for _ in range(2):
-        for record in records:
+    records = Records(capture, x, torch.zeros(len(x), 3, dtype=torch.float64), room, full=True)
+    runs, again = Runs(capture.network), {"measured": [], "after": []}
+    for walk, passed in (("measured", records.measured()), ("after", records)):
+        for record in passed:
             before = runs.count
             record.others.squares()
-            again.append(runs.count - before)
-    assert again[:2] == [0, 0] and min(again[2:]) > 0
+            again[walk].append(runs.count - before)
+    assert again["measured"] == [0] * records.chunks and len(again["after"]) == records.chunks
+    assert min(again["after"]) > 0
+
+
+def test_a_record_of_the_pass_goes_before_the_next_one_is_captured():
+    capture, x = capture_of("pictures")
+    records = Records(capture, x, torch.zeros(len(x), 3, dtype=torch.float64), room=1 << 30, full=True)
+    alive: list[weakref.ref] = []
+
+    def see(record: Record) -> int:
+        alive.append(weakref.ref(record))
+        return sum(one() is not None for one in alive)
+
+    assert list(map(see, records.measured())) == [1] * records.chunks and records.chunks > 1
 
 
 def test_the_jacobians_are_the_same_with_and_without_the_squares():
@@ -164,4 +180,4 @@ def test_the_jacobians_are_the_same_with_and_without_the_squares():
     for ours, theirs in zip(records_of(capture, x), records_of(capture, x, False), strict=True):
         for name, layer in ours.layers.items():
             assert torch.equal(layer.J, theirs.layers[name].J) and torch.equal(layer.x, theirs.layers[name].x)
-        assert torch.equal(ours.input_jacobian(), theirs.input_jacobian())
+        assert torch.equal(*(Products(record).input_jacobian for record in (ours, theirs)))

@@ -17,7 +17,7 @@ from references.sensitivity import log_volume, spectral
 from torch import Tensor, nn
 
 from audit.checks import run_checks
-from audit.checks.reports import check_reports
+from audit.checks.results import check_reports
 from audit.measures.contract import Audit
 from audit.measures.duality.block import DualityBlock
 from audit.measures.fisher.measure import draw_subsets

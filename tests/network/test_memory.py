@@ -67,14 +67,16 @@ def test_the_estimate_covers_what_a_record_holds(name: str) -> None:
 def test_the_estimate_covers_the_input_jacobian_of_convolutions_as_it_is_looked_at(dtype: torch.dtype) -> None:
     from audit.network.capture import Capture
     from audit.network.loss import CrossEntropy
+    from audit.network.record import Products
 
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 2, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(98, 20)).to(dtype)
     x, y = torch.randn(5, 3, 16, 16, dtype=dtype), torch.arange(5)
     layers = find_layers(as_model(network, (3, 16, 16)), x[:4]).dense
     (record,) = Capture(network, layers, CrossEntropy(), 5).full(x, y)
-    assert record.input_map is not None
-    held = record.bytes() + sum(part.numel() * part.element_size() for part in record.input_map)
+    seen = Products(record).input_map
+    assert seen is not None
+    held = record.bytes() + sum(part.numel() * part.element_size() for part in seen)
     assert held / 5 <= bytes_per_sample(network, x[:4], layers, 20, side_by_side=False)
 
 

@@ -52,7 +52,7 @@ def test_no_names_no_gradients():
 @pytest.mark.parametrize("name", ["pictures", "free-tied-recurrent"])
 def test_a_huge_network_is_taken_score_by_score(monkeypatch, name):
     for where in ("closed_forms", "parameter_gradients"):
-        monkeypatch.setattr(f"audit.network.{where}.NUMBERS", 8)
+        monkeypatch.setattr(f"audit.network.{where}.HELD", 8)
     torch.manual_seed(0)
     build, x = CASES[name]
     network = build().double().eval().requires_grad_(False)

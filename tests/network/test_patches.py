@@ -67,7 +67,7 @@ def test_pulling_back_is_the_derivative_by_the_input(drawn: tuple[nn.Module, Ten
     z = module(leaf)
     g = torch.randn_like(z)
     (expected,) = torch.autograd.grad(z, leaf, g)
-    torch.testing.assert_close(patches.pull(module.weight.flatten(1), g.flatten(2).mT), expected.flatten(1))
+    torch.testing.assert_close(patches.vjp(module.weight.flatten(1), g.flatten(2).mT), expected.flatten(1))
 
 
 def found_in(network: nn.Module, x: Tensor, conv: bool = True) -> Layers:

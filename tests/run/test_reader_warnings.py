@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.data.dataset import Data, Split
-from audit.network.outcome import Outcome
+from audit.network.records import Outcome
 from audit.run.reader_warnings import chance_warning, pixel_warning
 from audit.settings import Settings
 

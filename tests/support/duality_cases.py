@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from audit.measures.contract import Audit, Measurement
 from audit.measures.duality.measure import Duality
+from audit.network.record import Products
 
 AuditMaker = Callable[..., Audit]
 
@@ -84,7 +85,7 @@ def samples(shape: tuple[int, ...], task: str, outputs: int, seed: int = 0, n: i
 def run(audit: Audit) -> Measurement:
     fold = Duality().start(audit)
     for record in audit.train:
-        fold.see(record)
+        fold.see(record, Products(record))
     return fold.finish()
 
 

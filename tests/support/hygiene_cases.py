@@ -13,12 +13,13 @@ from torch import nn
 from audit.measures.contract import Audit
 from audit.measures.hygiene.block import Hygiene
 from audit.measures.hygiene.measure import HygieneMeasure
+from audit.network.record import Products
 
 
 def measured(audit: Audit) -> Hygiene:
     fold = HygieneMeasure().start(audit)
     for record in audit.train:
-        fold.see(record)
+        fold.see(record, Products(record))
     found = fold.finish().network
     json.dumps(asdict(found), allow_nan=False)
     return found

@@ -13,6 +13,7 @@ from torch import nn
 
 from audit.measures.contract import Measurement
 from audit.measures.sensitivity.measure import Sensitivity
+from audit.network.record import Products
 
 EXACT = 1e-8
 
@@ -83,7 +84,7 @@ def measure(make_audit, network, x, y, task="classification", **knobs) -> Measur
     audit = make_audit(network, x, y, x[:4], y[:4], task=task, **{"bootstrap": 20, **knobs})
     fold = Sensitivity().start(audit)
     for record in audit.train:
-        fold.see(record)
+        fold.see(record, Products(record))
     measurement = fold.finish()
     json.dumps([asdict(measurement.network), {k: asdict(v) for k, v in measurement.layers.items()}], allow_nan=False)
     return measurement

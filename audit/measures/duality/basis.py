@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from audit.curvature.spectrum import ONE_SPACE, EigenPairs
+from audit.maths.blocks import DIRECTIONS, blocks
 from audit.maths.decompositions import svd
 
 STILL = 1e-12  # a deviation below this share of the total one is rounding
@@ -128,9 +129,6 @@ def _direction(basis: Basis, rotations: list[tuple[slice, Tensor]], n: int) -> T
 # The table of projections [K, N] may be the largest thing in an audit: nothing here is as large as it.
 
 
-DIRECTIONS = 64  # directions at a time: few enough for a processor's cache
-
-
 @dataclass(frozen=True)
 class Moments:
     """Of projections w and g = s w, around their means."""
@@ -149,7 +147,8 @@ class Moments:
 def moments(w: Tensor, s: Tensor) -> Moments:
     """Of w [K, N], with s [K]."""
     found, square_w, square_g = [], torch.zeros_like(s), torch.zeros_like(s)
-    for part in torch.split(w, DIRECTIONS, 1):
+    for some in blocks(max(1, w.shape[1]), 1, DIRECTIONS):  # an empty one where there is no direction
+        part = w[:, some]
         g_part = s[:, None] * part
         w_part, g_part = part - part.mean(0), g_part.sub_(g_part.mean(0))
         contribution = (g_part * w_part).mean(0)

@@ -13,16 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from audit.maths.intervals import standard_error
 from audit.measures.duality.basis import STILL, Basis, Projections, settle
 from audit.measures.duality.block import FixedSplit, FlatPart, Remainder, SharpPart
-from audit.measures.duality.intervals import Array, Evidence, Part
-from audit.measures.duality.layer import Duals, LayerPairs
-from audit.measures.duality.standard_errors import (
+from audit.measures.duality.layer_pairs import Duals, LayerPairs
+from audit.measures.duality.uncertainty import (
+    Array,
     DirectionErrors,
+    Evidence,
     PairColumns,
+    Part,
     TotalErrors,
     direction_errors,
-    error_of,
     share_error,
     total_errors,
 )
@@ -102,7 +104,7 @@ def _fixed(
     return FixedSplit(
         count=count,
         contribution=part,
-        contribution_std=error_of(pairs.first_order()),
+        contribution_std=float(standard_error(pairs.first_order())),
         share=share,
         share_std=share_error(pairs, whole, total),
     )

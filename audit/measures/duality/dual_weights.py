@@ -18,12 +18,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from audit.maths.blocks import HELD, blocks
 from audit.network.capture import Capture
 from audit.network.hooks import hooked
 from audit.network.layers import DenseLayer
 
 ROUNDING = 1e-13  # a change of the layer's answer below this, relative to the answer's own scale, is rounding: ΔW = 0
-BLOCK_NUMBERS = 1 << 22
 
 Shift = Callable[[Tensor], Tensor]  # what a layer was given [n, T, in] → what is added to its answer [n, T, out]
 
@@ -66,8 +66,7 @@ class Dual:
 
     def _blocks(self, numbers: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Factors of a few pairs at a time, where each pair takes that many numbers."""
-        size = max(1, BLOCK_NUMBERS // max(1, numbers))
-        return zip(torch.split(self.u, size), torch.split(self.p, size), strict=True)
+        return ((self.u[part], self.p[part]) for part in blocks(len(self.u), numbers, HELD))
 
     @staticmethod
     def _by_weights(u: Tensor, p: Tensor, E: Tensor) -> Tensor:

@@ -13,23 +13,29 @@ from dataclasses import replace
 from torch import Tensor
 
 from audit.curvature.hessian import DENSE_LIMIT
-from audit.curvature.rest import rest_trace
-from audit.maths.nearest import Nearest, nearest_partners
 from audit.measures.contract import Audit, Measure, Measurement
 from audit.measures.duality.basis import hessian_basis
 from audit.measures.duality.block import DualityBlock
 from audit.measures.duality.card import CARDS
-from audit.measures.duality.carriers import NO_PAIRS, class_names, find_carriers
 from audit.measures.duality.decompose import Decomposition, decompose
-from audit.measures.duality.intervals import Evidence, bootstrap
-from audit.measures.duality.layer import Duals, LayerPairs, measure_pairs
-from audit.measures.duality.layer_block import approximation, filled, is_fitted, why_not_dual, with_residuals
-from audit.measures.duality.pairs import Pairs
-from audit.measures.duality.tail import Answers, Lines
-from audit.measures.duality.widths import SAMPLES, SAMPLES_OF_CONVOLUTIONS, flatness_widths, spaced
+from audit.measures.duality.layer_pairs import Duals, LayerPairs, measure_pairs
+from audit.measures.duality.pairs import Nearest, Pairs, nearest_partners
+from audit.measures.duality.report_blocks import (
+    NO_PAIRS,
+    approximation,
+    class_names,
+    filled,
+    find_carriers,
+    is_fitted,
+    why_not_dual,
+    with_residuals,
+)
+from audit.measures.duality.uncertainty import Evidence, split_intervals
+from audit.measures.duality.widths import SAMPLES, SAMPLES_OF_CONVOLUTIONS, Answers, Lines, flatness_widths, spaced
 from audit.network.layers import DenseLayer
 from audit.network.loss import SquaredError
-from audit.network.record import LayerRecord, Record
+from audit.network.record import LayerProducts, LayerRecord, Products, Record
+from audit.network.second_derivatives import rest_trace
 from audit.report.fields import Card
 
 SAME_LABEL = "the nearest train sample with the same label (Euclidean; of equally near ones the first)"
@@ -74,13 +80,13 @@ class DualityFold:
         self._answers: Answers | None = None
         self._curved: set[str] = set()  # layers with a curved network behind them
 
-    def see(self, record: Record) -> None:
+    def see(self, record: Record, products: Products) -> None:
         """Adds to the traces of layers that may have no complete basis, and looks for partners among features."""
         for name, layer in record.layers.items():
             if (why := too_curved(layer)) is not None:
                 self._too_curved[name] = why
             elif name in self._traces:
-                self._traces[name] += gauss_newton_trace(record, name)
+                self._traces[name] += gauss_newton_trace(products.layers[name])
                 self._curved |= {name} if layer.residual_times is not None else set()
             if layer.curvature != "exact":
                 self._curvature[name] = layer.curvature
@@ -105,8 +111,7 @@ class DualityFold:
         return Measurement(self._with_intervals(blocks))
 
     def _with_intervals(self, blocks: dict[str, DualityBlock]) -> dict[str, DualityBlock]:
-        settings = self._audit.settings
-        found = bootstrap(list(self._evidence.values()), settings.bootstrap, settings.seed)
+        found = split_intervals(list(self._evidence.values()), self._audit.bootstrap)
         intervals = dict(zip(self._evidence, found, strict=True))
         return {name: replace(block, ci95=intervals.get(name, block.ci95)) for name, block in blocks.items()}
 
@@ -222,13 +227,13 @@ def too_curved(record: LayerRecord) -> str | None:
 # a layer is really decomposed; it is exact or estimated as in the flatness measures, from the same random signs.
 
 
-def gauss_newton_trace(record: Record, name: str) -> float:
+def gauss_newton_trace(products: LayerProducts) -> float:
     """What Aᵀ A gives, summed over the record's samples."""
-    layer = record.layers[name]
+    record, layer, name = products.record, products.layer, products.layer.layer.name
     x = layer.x.double()
     _, T, out = layer.z.shape
     if T == 1:
-        return float(x.square().sum((1, 2)) @ record.gauss_newton_diagonal(name).sum(1))
+        return float(x.square().sum((1, 2)) @ products.gauss_newton_diagonal.sum(1))
     if out < T:
         return sum(float(G.square().sum()) for G in record.gauss_newton_weight_root(name))
     rows = record.gauss_newton_root(name).transpose(1, 2).flatten(2)  # A [n, C, T, out] → [n, T, C·out]

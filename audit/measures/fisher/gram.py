@@ -15,13 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from audit.maths.decompositions import eigvalsh
+from audit.maths.blocks import CACHED_GATHER, blocks
 from audit.measures.contract import Audit
 from audit.network.layers import DenseLayer
 from audit.network.parameter_gradients import closed_parameters, other_parameters
 from audit.network.record import Record
-
-DOUBTFUL = 1e-6  # a pivot of the cosines below this may owe its size, or its digits from the ninth on, to rounding
 
 
 def dense_grams(x: Tensor, delta: Tensor, weight: bool, bias: bool, subsets: Tensor) -> Tensor:
@@ -29,9 +27,10 @@ def dense_grams(x: Tensor, delta: Tensor, weight: bool, bias: bool, subsets: Ten
 
     `weight` and `bias` say which of the two count: not one that is shared with another layer.
     """
-    group = max(1, GATHERED // (subsets.shape[1] * (x[0].numel() + delta[0].numel())))
+    width = subsets.shape[1] * (x[0].numel() + delta[0].numel())
     product = _vector_grams if x.shape[1] == 1 else _token_grams
-    return torch.cat([product(x[index], delta[index], weight, bias) for index in torch.split(subsets, group)])
+    groups = (subsets[part] for part in blocks(len(subsets), width, CACHED_GATHER))
+    return torch.cat([product(x[index], delta[index], weight, bias) for index in groups])
 
 
 def _vector_grams(x: Tensor, delta: Tensor, weight: bool, bias: bool) -> Tensor:
@@ -45,8 +44,8 @@ def _token_grams(x: Tensor, delta: Tensor, weight: bool, bias: bool) -> Tensor:
     summed = delta.sum(2)
     K = summed @ summed.mT * float(bias)
     if weight:
-        for rows in torch.split(delta, max(1, GATHERED // (x.shape[0] * x.shape[1] * x.shape[3])), dim=3):
-            G = torch.einsum("snto,snti->snoi", rows, x).flatten(2)
+        for some in blocks(delta.shape[3], x.shape[0] * x.shape[1] * x.shape[3], CACHED_GATHER):
+            G = torch.einsum("snto,snti->snoi", delta[..., some], x).flatten(2)
             K = K + G @ G.mT
     return K
 
@@ -59,52 +58,8 @@ def summed_gradients(x: Tensor, delta: Tensor, weight: bool, bias: bool) -> Tens
 
 def formed_grams(G: Tensor, subsets: Tensor) -> Tensor:
     """[T, N′, N′] of gradients G [n, P]."""
-    groups = torch.split(subsets, max(1, GATHERED // (subsets.shape[1] * G.shape[1])))
+    groups = (subsets[part] for part in blocks(len(subsets), subsets.shape[1] * G.shape[1], CACHED_GATHER))
     return torch.cat([G[index] @ G[index].mT for index in groups])
-
-
-@dataclass(frozen=True)
-class LogDeterminants:
-    """ln det of each Gram matrix, in two parts that do not cancel."""
-
-    norms: Tensor  # [T]  Σ_i ln ‖g_i‖²
-    angles: Tensor  # [T]  ln det of the cosines; −inf where singular
-    zero_gradients: Tensor  # [T]  samples whose gradient is exactly zero
-    doubtful: Tensor  # [T]  whether the Gram matrix has lost too many digits
-
-    @property
-    def regular(self) -> Tensor:
-        """[T] whether the determinant is positive."""
-        return torch.isfinite(self.angles) & torch.isfinite(self.norms)
-
-
-def log_determinants(K: Tensor) -> LogDeterminants:
-    """Ln |ξ| = Σ ln ‖g_i‖² + ln |cosine Gram|, K [T, N′, N′] float64.
-
-    Gradient norms range over many orders of magnitude; scaled to cosines the Cholesky factor keeps its digits. Where a
-    pivot is small, rounding may have made it: there the eigenvalues decide, and one within its rounding error is zero.
-    """
-    squares = K.diagonal(dim1=1, dim2=2)
-    zero = (squares <= 0).sum(1)
-    inverse = torch.where(squares > 0, squares, 1.0).rsqrt()
-    cosines = K * inverse[:, :, None] * inverse[:, None, :]
-    L, info = torch.linalg.cholesky_ex(cosines)
-    factors = L.diagonal(dim1=1, dim2=2).square()
-    doubtful = (info > 0) | (factors.amin(1) < DOUBTFUL)
-    if bool(doubtful.any()):
-        factors[doubtful] = eigvalsh(cosines[doubtful])
-    tolerance = 4 * K.shape[1] * torch.finfo(torch.float64).eps
-    singular = (factors.amin(1) <= tolerance) | (zero > 0)
-    angles = torch.where(singular, -torch.inf, factors.clamp(min=1e-300).log().sum(1))
-    norms = torch.where(zero > 0, -torch.inf, squares.clamp(min=1e-300).log().sum(1))
-    return LogDeterminants(norms, angles, zero, doubtful & (zero == 0))
-
-
-def largest_eigenvalues(K: Tensor) -> Tensor:
-    """λ_max of each symmetric positive matrix [T, N, N] → [T]."""
-    scale = K.abs().amax((1, 2)).clamp(min=1e-300)
-    largest: Tensor = eigvalsh(K / scale[:, None, None])[:, -1] * scale
-    return largest
 
 
 Grams = dict[str, Tensor]  # by layer name, and REST for everything outside the dense layers: [T, N′, N′]
@@ -240,26 +195,23 @@ class _Gradients:
 # turned: into the space that the N′ vectors x span, and that of the N′ vectors δ, so that N′ × N′ numbers say it all.
 
 
-GATHERED = 1 << 20  # numbers gathered at once: 8 MB, which a processor's cache holds
-
-
 def dense_columns(x: Tensor, delta: Tensor, weight: bool, bias: bool) -> Iterator[Tensor]:
     """Σ_t δ_t [x_t, 1]ᵀ, turned; x [N′, T, in], δ [N′, T, out]; `weight` and `bias` say which of the two count."""
     x = torch.cat([x] * weight + [torch.ones_like(x[:, :, :1])] * bias + [x[:, :, :0]], 2)
     if x.shape[1] == 1:
         x, delta = _turned(x[:, 0])[:, None], _turned(delta[:, 0])[:, None]
-    for rows in torch.split(delta, max(1, _at_once(len(x)) // max(1, x.shape[2])), dim=2):
-        yield torch.einsum("nto,nti->oin", rows, x).flatten(0, 1)
+    for some in blocks(delta.shape[2], x.shape[2], _columns_at_once(len(x))):
+        yield torch.einsum("nto,nti->oin", delta[:, :, some], x).flatten(0, 1)
 
 
 def formed_columns(G: Tensor) -> Iterator[Tensor]:
     """Of gradients that are formed already, G [N′, P]."""
-    yield from torch.split(G.T, _at_once(len(G)))
+    yield from (G.T[part] for part in blocks(G.shape[1], 1, _columns_at_once(len(G))))
 
 
-def _at_once(count: int) -> int:
+def _columns_at_once(count: int) -> int:
     """Columns in one block; no fewer than samples, or the triangle would cost more than the block."""
-    return max(count, GATHERED // count)
+    return max(count, CACHED_GATHER // count)
 
 
 def _turned(vectors: Tensor) -> Tensor:

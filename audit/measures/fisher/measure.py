@@ -15,17 +15,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from audit.maths.decompositions import eigvalsh
-from audit.maths.resample import Resampled, interval, resampled_means
-from audit.maths.singular import largest_singular_value
+from audit.maths.decompositions import eigvalsh, largest_singular_value
+from audit.maths.resample import Resampled, interval
+from audit.maths.shares import chance
 from audit.measures.contract import Audit, Fold, Measure, Measurement
 from audit.measures.fisher.block import LayerFisher, NetworkFisher, PacBayes
 from audit.measures.fisher.card import CARDS
-from audit.measures.fisher.determinant import settle
-from audit.measures.fisher.gram import GradientSource, LogDeterminants, largest_eigenvalues, log_determinants
+from audit.measures.fisher.determinant import (
+    LogDeterminants,
+    largest_eigenvalues,
+    log_determinants,
+    resolve_doubtful,
+)
+from audit.measures.fisher.gram import GradientSource
 from audit.measures.fisher.pac_bayes import Theorem, pac_bayes
 from audit.network.loss import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
-from audit.network.record import Record
+from audit.network.record import Products, Record
 from audit.report.fields import Card, Interval
 
 LOGIT_SCALE = 0.04  # section 7.2.3
@@ -60,8 +65,8 @@ def normalized_gradient(loss: Loss, f: Tensor, y: Tensor) -> Tensor:
     """∂l/∂f [n, C] where the loss sees f/(0.04 ‖f‖), the derivative of the norm included."""
     norm = f.norm(dim=1, keepdim=True).clamp(min=1e-300)
     g, unit = loss.gradient(f / (LOGIT_SCALE * norm), y), f / norm
-    pulled: Tensor = (g - unit * (unit * g).sum(1, keepdim=True)) / (LOGIT_SCALE * norm)
-    return pulled
+    gradient: Tensor = (g - unit * (unit * g).sum(1, keepdim=True)) / (LOGIT_SCALE * norm)
+    return gradient
 
 
 def squared_slope(loss: Loss, f: Tensor, K: Tensor, gram: Tensor) -> Tensor:
@@ -102,7 +107,7 @@ class _NoFisher:
     def __init__(self, audit: Audit) -> None:
         self.audit = audit
 
-    def see(self, record: Record) -> None:
+    def see(self, record: Record, products: Products) -> None:
         """Nothing to see."""
 
     def finish(self) -> Measurement:
@@ -128,10 +133,10 @@ class _FisherFold:
         self.source = GradientSource(audit, self.subsets, self._cotangent)
         self.robustness: list[Tensor] = []
 
-    def see(self, record: Record) -> None:
+    def see(self, record: Record, products: Products) -> None:
         """Takes the robustness of every sample, and the gradients of the drawn ones."""
-        if record.input_map is not None:
-            self.robustness.append(squared_slope(record.loss_function, record.f, *record.input_map))
+        if products.input_map is not None:
+            self.robustness.append(squared_slope(record.loss_function, record.f, *products.input_map))
         self.source.see(record)
 
     def finish(self) -> Measurement:
@@ -141,7 +146,7 @@ class _FisherFold:
         layers = {layer.name: log_determinants(grams[layer.name]) for layer in self.audit.layers}
         whole = log_determinants(K)
         if self.audit.network_is_double:  # gradients in single precision know no more than their Gram matrix
-            settle(layers, whole, self.source)
+            resolve_doubtful(layers, whole, self.source)
         return Measurement({name: self._layer(name, dets) for name, dets in layers.items()}, self._network(K, whole))
 
     def _cotangent(self, record: Record) -> Tensor:
@@ -200,15 +205,13 @@ class _FisherFold:
 
     def _drawn(self, values: Tensor) -> NDArray[np.float64]:
         """Resampled means [draws] of one number per subset."""
-        return resampled_means(values.cpu().numpy()[:, None], self.audit.settings.bootstrap, self.audit.settings.seed)[
-            :, 0
-        ]
+        return self.audit.bootstrap.means(values.cpu().numpy()[:, None])[:, 0]
 
     def _robustness(self) -> tuple[float | None, Interval]:
         if not self.robustness:
             return None, None
         values = {"r": torch.cat(self.robustness).cpu().numpy()}
-        means = Resampled(values, self.audit.settings.bootstrap, self.audit.settings.seed)
+        means = Resampled(values, self.audit.bootstrap)
         return means.value(lambda r: r, "r"), means.ci95(lambda r: r, "r")
 
     def _bound(self, dets: LogDeterminants, size: int, P: int) -> PacBayes | None:
@@ -216,9 +219,9 @@ class _FisherFold:
         chosen, train = self.audit.settings, self.audit.train_outcome
         values = (dets.norms + dets.angles)[dets.regular]
         theorem = Theorem(size, P, len(self.audit.train), chosen.volume, chosen.delta)
-        losses = resampled_means(train.loss[:, None], chosen.bootstrap, chosen.seed)[:, 0]
+        losses = self.audit.bootstrap.means(train.loss[:, None])[:, 0]
         gammas = self._drawn(values) if len(values) > 1 else np.full(len(losses), float(values.mean()))
-        guessing = math.log(max(2, train.scores.shape[1]))
+        guessing = -math.log(chance(train.scores.shape[1]))
         test_loss = float(self.audit.test_outcome.loss.mean())
         return pac_bayes(theorem, float(values.mean()), float(train.loss.mean()), (gammas, losses), guessing, test_loss)
 

@@ -18,16 +18,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from audit.curvature.rest import is_probed
-from audit.maths.resample import resampled_means
 from audit.measures.contract import Audit, Fold, Measure, Measurement, feeds_itself
 from audit.measures.flatness.block import LayerFlatness, NetworkFlatness
 from audit.measures.flatness.card import CARDS
 from audit.measures.flatness.summary import Draws, Sums, Top, layer_block, network_block
 from audit.measures.flatness.terms import terms_of
 from audit.network.layers import DenseLayer, dense_only
-from audit.network.record import Record
+from audit.network.record import Products, Record
 from audit.network.records import Records
+from audit.network.second_derivatives import is_probed
 from audit.report.fields import Card
 
 CONVOLUTION = "a convolution, whose numbers stand by themselves"
@@ -58,13 +57,13 @@ class _Fold:
         self._weights = {layer.name: audit.weight(layer) for layer in self._layers}
         self._sums = {layer.name: Sums() for layer in self._layers}
 
-    def see(self, record: Record) -> None:
+    def see(self, record: Record, products: Products) -> None:
         """Everything that is a mean over samples."""
         for layer in self._layers:
             bias = self._audit.network.get_submodule(layer.module).bias if layer.bias else None
             assert bias is None or isinstance(bias, Tensor)
             n, seed, captured = len(self._audit.train), self._audit.settings.seed, record.layers[layer.name]
-            terms = terms_of(record, layer.name, self._weights[layer.name], bias, n, seed)
+            terms = terms_of(products.layers[layer.name], self._weights[layer.name], bias, n, seed)
             self._sums[layer.name].add(terms, "estimated" if is_probed(captured, n) else captured.curvature)
 
     def finish(self) -> Measurement:
@@ -87,7 +86,7 @@ class _Fold:
 
     def _tops_and_draws(self) -> tuple[dict[str, Top], Draws]:
         """The largest eigenvalues, and everything resampled, all layers in the same draws."""
-        spectra, train, settings = self._audit.spectra, self._audit.train, self._audit.settings
+        spectra, train = self._audit.spectra, self._audit.train
         largest = {layer.name: spectra.largest(layer) for layer in self._layers}
         directions = {
             name: Directions(vector, self._weights[name], sums.rows.largest(), sums.columns.largest())
@@ -96,7 +95,7 @@ class _Fold:
         }
         shares = quotients(train, directions)
         columns = [np.concatenate([self._sums[name].by_sample(), shares[name]], 1) for name in self._sums]
-        drawn = resampled_means(np.concatenate(columns, 1), settings.bootstrap, settings.seed)
+        drawn = self._audit.bootstrap.means(np.concatenate(columns, 1))
         by_column = np.moveaxis(drawn.reshape(len(drawn), len(columns), -1), 2, 0)  # [7, draws, layers]
         return {name: Top(value, residual) for name, (value, _, residual) in largest.items()}, Draws(*by_column)
 

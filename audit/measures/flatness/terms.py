@@ -24,9 +24,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from audit.curvature.rest import MOST_PROBES, gram_root, is_probed, probes, signs
 from audit.maths.blocks import in_blocks
-from audit.network.record import LayerRecord, Record
+from audit.network.record import LayerProducts, LayerRecord
+from audit.network.second_derivatives import MOST_PROBES, gram_root, is_probed, probes, signs
 
 LARGE_BIAS = 1e3  # a bias this many times larger than any answer without it
 
@@ -49,14 +49,14 @@ class Terms:
         )
 
 
-def terms_of(record: Record, name: str, W: Tensor, bias: Tensor | None, samples: int, seed: int) -> Terms:
+def terms_of(products: LayerProducts, W: Tensor, bias: Tensor | None, samples: int, seed: int) -> Terms:
     """All contributions of one layer on one chunk, in float64; `samples` of them in the whole split."""
-    layer = record.layers[name]
+    record, layer = products.record, products.layer
     x, u = layer.x.double(), _answer_without_bias(layer, W, bias)
     if x.shape[1] > W.shape[0]:
-        terms = _from_gradients(record.gauss_newton_weight_root(name), W)
+        terms = _from_gradients(record.gauss_newton_weight_root(layer.layer.name), W)
     else:
-        terms = _gauss_newton(record, name, x, u)
+        terms = _gauss_newton(products, x, u)
     if layer.residual_times is None:
         return terms
     if is_probed(layer, samples):
@@ -74,14 +74,14 @@ def _answer_without_bias(layer: LayerRecord, W: Tensor, bias: Tensor | None) -> 
     return layer.x.double() @ W.T if bool(lost.any()) else u
 
 
-def _gauss_newton(record: Record, name: str, x: Tensor, u: Tensor) -> Terms:
+def _gauss_newton(products: LayerProducts, x: Tensor, u: Tensor) -> Terms:
     """The forms of Aᵀ A: with one vector per sample, diagonals of Jᵀ Λ J and (J W)ᵀ Λ J W, without any A."""
     if x.shape[1] == 1:
-        A2, A_W2 = record.gauss_newton_diagonal(name), _pulled_diagonal(record, name)  # [n, out]  [n, in]
+        A2, A_W2 = products.gauss_newton_diagonal, _input_diagonal(products)  # [n, out]  [n, in]
         x2 = x[:, 0].square()
         norm2 = x2.sum(1)
         return Terms(norm2 * A2.sum(1), norm2 * A_W2.sum(1), A2 * u[:, 0].square(), A_W2 * x2)
-    A, A_W = record.gauss_newton_root(name), _root_times_weights(record, name)
+    A, A_W = products.record.gauss_newton_root(products.layer.layer.name), _root_times_weights(products)
     K = x @ x.transpose(1, 2)  # [n, T, T]
     return Terms(
         _inner(K, A),
@@ -91,21 +91,22 @@ def _gauss_newton(record: Record, name: str, x: Tensor, u: Tensor) -> Terms:
     )
 
 
-def _pulled_diagonal(record: Record, name: str) -> Tensor:
+def _input_diagonal(products: LayerProducts) -> Tensor:
     """The diagonal of (J W)ᵀ Λ J W [n, in], of the J W that others share, or block by block where it is too wide."""
-    layer, diagonal = record.layers[name], record.loss_function.curvature_diagonal
-    if not layer.layer.squeezes:
-        return in_blocks(diagonal, record.f, layer.pulled[:, :, 0])
-    W, numbers = layer.W.double(), layer.J.shape[1] * layer.layer.in_features
-    return in_blocks(lambda f, J: diagonal(f, J.double() @ W), record.f, layer.J[:, :, 0], numbers=numbers)
+    record, layer = products.record, products.layer
+    diagonal = record.loss_function.curvature_diagonal
+    if not layer.layer.has_wide_input:
+        return in_blocks(diagonal, record.f, products.JW[:, :, 0])
+    W, width = layer.W.double(), layer.J.shape[1] * layer.layer.in_features
+    return in_blocks(lambda f, J: diagonal(f, J.double() @ W), record.f, layer.J[:, :, 0], width=width)
 
 
-def _root_times_weights(record: Record, name: str) -> Tensor:
+def _root_times_weights(products: LayerProducts) -> Tensor:
     """A W [n, C, T, in]: of A, or as the root of the curvature times the shared J W."""
-    layer = record.layers[name]
-    if layer.layer.squeezes:
-        return record.gauss_newton_root(name) @ layer.W.double()
-    return record.loss_function.curvature_root_times(record.f, layer.pulled)
+    record, layer = products.record, products.layer
+    if layer.layer.has_wide_input:
+        return record.gauss_newton_root(layer.layer.name) @ layer.W.double()
+    return record.loss_function.curvature_root_times(record.f, products.JW)
 
 
 def _from_gradients(blocks: Iterable[Tensor], W: Tensor) -> Terms:

@@ -6,18 +6,24 @@ right. Everything is counted on the samples as used, as they are fed to the mode
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from audit.maths.shares import wilson
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
-from audit.measures.hygiene.answers import balance, conflicts, duplicate_pairs, near_duplicates, suspected_mislabels
-from audit.measures.hygiene.block import Hygiene
+from audit.measures.hygiene.block import ClassBalance, Conflicts, Hygiene, Twin
 from audit.measures.hygiene.card import CARDS
-from audit.measures.hygiene.ground import Ground
+from audit.measures.hygiene.duplicates import PAIRS, repeats
 from audit.measures.hygiene.leak import find_leak
-from audit.measures.hygiene.rows import repeats
+from audit.measures.hygiene.mislabels import suspected_mislabels
+from audit.measures.hygiene.near_duplicates import near_duplicates
+from audit.measures.hygiene.samples import Samples
 from audit.network.layers import dense_only
-from audit.network.record import Record
+from audit.network.record import Products, Record
 
 
 class HygieneMeasure:
@@ -40,19 +46,19 @@ class _HygieneFold:
         self.audit, self.last = audit, dense_only(audit.layers)[-1]
         self.features: list[Tensor] = []
 
-    def see(self, record: Record) -> None:
+    def see(self, record: Record, products: Products) -> None:
         """Takes what the last dense layer is fed, unless that is the input itself."""
         if not self.last.fed_by_input:
             self.features.append(record.layers[self.last.name].x.flatten(1))
 
     def finish(self) -> Measurement:
         """Everything about the data at once."""
-        ground = Ground(self.audit, torch.cat(self.features) if self.features else None)
-        twins, train = ground.twins, self.audit.data.train
+        samples = Samples(self.audit, torch.cat(self.features) if self.features else None)
+        twins, train = samples.twins, self.audit.data.train
         outcomes = self.audit.train_outcome, self.audit.test_outcome
         searched = len(train) / max(train.total, len(train))
-        near_count, near = near_duplicates(ground)
-        conflicting = conflicts(ground)
+        near_count, near = near_duplicates(samples)
+        conflicting = conflicts(samples)
         return Measurement(
             network=Hygiene(
                 duplicates_across_splits=int(twins.across.sum()),
@@ -60,11 +66,89 @@ class _HygieneFold:
                 duplicates_within_test=repeats(twins.test_x),
                 near_duplicates=near_count,
                 conflicting_labels=conflicting.within_train + conflicting.across_splits,
-                duplicate_pairs=duplicate_pairs(ground),
+                duplicate_pairs=duplicate_pairs(samples),
                 near=near,
                 conflicts=conflicting,
-                suspected_mislabels=suspected_mislabels(ground),
-                class_balance=balance(ground),
-                leaked=find_leak(twins, ground.coincidences, *outcomes, searched, self.audit.settings),
+                suspected_mislabels=suspected_mislabels(samples),
+                class_balance=balance(samples),
+                leaked=find_leak(twins, samples.coincidences, *outcomes, searched, self.audit.bootstrap),
             )
         )
+
+
+def duplicate_pairs(samples: Samples) -> list[Twin]:
+    """The first twins across the splits."""
+    return [
+        Twin(
+            train=int(samples.train_index[train]),
+            test=int(samples.test_index[test]),
+            same_label=bool(samples.twins.train_y[train] == samples.twins.test_y[test]),
+        )
+        for train, test in samples.twins.pairs()
+    ]
+
+
+def conflicts(samples: Samples) -> Conflicts:
+    """Identical inputs with different labels."""
+    twins = samples.twins
+    train, test = (np.flatnonzero(flags) for flags in (twins.conflicts_in_train, twins.conflicts_across))
+    return Conflicts(
+        within_train=len(train),
+        across_splits=len(test),
+        train=samples.train_index[train[:PAIRS]].tolist(),
+        test=samples.test_index[test[:PAIRS]].tolist(),
+    )
+
+
+def balance(samples: Samples) -> ClassBalance:
+    """Counts per class; nothing for regression."""
+    if not samples.classes:
+        return ClassBalance(skipped=NO_CLASSES)
+    y, y_test = (y.cpu().numpy() for y in (samples.y, samples.y_test))
+    settings = samples.audit.settings
+    return class_balance(y, y_test, samples.names, settings.bootstrap, settings.seed)
+
+
+# Are the classes of train and test alike? Counts, and Pearson's X² against random re-divisions of the samples.
+
+
+NO_CLASSES = "There are no classes in a regression."
+SIGNIFICANT = 0.01
+
+
+def class_balance(
+    y: NDArray[np.int64], y_test: NDArray[np.int64], names: Sequence[str], draws: int, seed: int
+) -> ClassBalance:
+    """Counts of the classes `names` in both splits, and whether their proportions differ."""
+    train, test = (np.bincount(labels, minlength=len(names)) for labels in (y, y_test))
+    p = p_value(train, test, draws, seed)
+    present = train[train > 0]
+    missing = [[name for name, count in zip(names, counts, strict=True) if not count] for counts in (train, test)]
+    return ClassBalance(
+        train=dict(zip(names, train.tolist(), strict=True)),
+        test=dict(zip(names, test.tolist(), strict=True)),
+        missing_in_train=missing[0],
+        missing_in_test=missing[1],
+        ratio=float(present.max() / present.min()),
+        difference=float(np.abs(train / train.sum() - test / test.sum()).sum() / 2),
+        p_value=p,
+        p_value_ci95=wilson(p, 1 + draws),
+        differ=p < SIGNIFICANT,
+        draws=draws,
+    )
+
+
+def p_value(train: NDArray[np.int64], test: NDArray[np.int64], draws: int, seed: int) -> float:
+    """Share of random re-divisions whose X² is at least the observed one, the observed division counted among them."""
+    pooled = train + test
+    pooled, test = pooled[pooled > 0], test[pooled > 0]
+    rng = np.random.default_rng(seed)
+    divided = rng.multivariate_hypergeometric(pooled, int(test.sum()), size=draws, method="marginals")
+    observed, expected = _x_squared(test[None], pooled)[0], _x_squared(divided, pooled)
+    return float((1 + (expected >= observed * (1 - 1e-12)).sum()) / (1 + draws))
+
+
+def _x_squared(test: NDArray[np.int64], pooled: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Pearson's X² of the 2 × C table up to a factor that is the same for all divisions [draws]."""
+    mean = pooled * (test[0].sum() / pooled.sum())
+    return np.asarray(((test - mean) ** 2 / pooled).sum(1))

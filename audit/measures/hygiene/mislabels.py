@@ -6,84 +6,144 @@ test labels are right and a share r of train labels is moved to any other of C c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.maths.resample import interval
-from audit.measures.hygiene.neighbours import Electorate, Neighbourhood, look_around
-from audit.measures.hygiene.space import Space
+from audit.maths.shares import clearly_above, wilson
+from audit.measures.hygiene.block import Neighbour, SpaceTried, Suspect, SuspectedMislabels
+from audit.measures.hygiene.candidates import NEIGHBOURS
+from audit.measures.hygiene.neighbours import Search
+from audit.measures.hygiene.samples import DOMINANCE, FEATURES, Samples, Tried, Votes, judge
 
 Array = NDArray[np.float64]
-
-MAJORITY = 0.5  # share of the neighbours that agree on another label …
-DOMINANCE = 4  # … and are at least this many times as many as those that have the given one
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A space, and how well the neighbours in it foretell the labels of test samples that are not in train."""
-
-    space: Space
-    around_test: Neighbourhood | None  # None: there is no such test sample
-    agreement: float | None  # share of labels that win their vote; minus the squared error for regression
-
-
-@dataclass(frozen=True)
-class Votes:
-    """The neighbours' votes on the given labels."""
-
-    own: Tensor  # [q] share of the neighbours with the given label
-    top: Tensor  # [q] largest share of another label
-    label: Tensor  # [q] which one; of equal ones the first
-
-    @property
-    def outvoted(self) -> float:
-        """Share of labels with fewer votes than another one; a tie counts half, as if a coin were thrown."""
-        return float(((self.top > self.own).double() + (self.top >= self.own).double()).mean() / 2)
-
-    @property
-    def suspect(self) -> Tensor:
-        """Whether the rule calls the label suspect [q]."""
-        return (self.top >= MAJORITY) & (self.top >= DOMINANCE * self.own)
+SUSPECTS = 50  # that the report lists
+BESIDE = 5  # nearest neighbours that it names for each of them
+RULE = (
+    f"A train label is suspect where at least half of its {NEIGHBOURS} nearest neighbours agree on one other label, "
+    f"and at least {DOMINANCE} times as many as have the given one."
+)
+NO_LABELS = "The targets of a regression are not labels: those of neighbours differ by nature."
+FEW = f"Fewer than {2 * NEIGHBOURS} train samples: a vote of {NEIGHBOURS} neighbours would be a vote of everyone."
+NO_SPACE = "The inputs are whole numbers such as tokens, and the network has no features of its own to compare them by."
+BLIND = (
+    "The neighbours do not foretell labels clearly better than always naming the commonest class would: their vote on "
+    "train labels means nothing."
+)
+DISTORTED = (
+    "The neighbours are taken among the network's own features, where train samples sit closer to their given labels "
+    "than new samples would: wrong labels that the network has memorised are missed, and no rate can be told."
+)
+NO_YARDSTICK = "Every test sample is itself in train: nothing tells how often neighbours disagree by chance."
 
 
-def judge(votes: Tensor, y: Tensor) -> Votes:
-    """Vote counts [q, C] on given labels [q]."""
-    shares = votes / votes.sum(1, keepdim=True).clamp(min=1)
-    own = shares.gather(1, y[:, None])[:, 0]
-    top, label = shares.scatter(1, y[:, None], -1.0).max(1)
-    return Votes(own, top, label)
+def suspected_mislabels(samples: Samples) -> SuspectedMislabels:
+    """Train labels that their neighbours contradict, in the space whose neighbours foretell test labels best."""
+    why = NO_LABELS if not samples.classes else FEW if len(samples.y) < 2 * NEIGHBOURS else None
+    if why is None and not samples.tried:
+        why = NO_SPACE
+    if why is not None:
+        return _no_list([], why)
+    tried = samples.label_space
+    spaces = [
+        SpaceTried(
+            name=one.space.name,
+            agreement=one.agreement,
+            agreement_ci95=None if one.agreement is None else wilson(one.agreement, len(samples.fresh)),
+        )
+        for one in samples.tried
+    ]
+    votes = leave_one_out(tried.search, samples.y, samples.place)
+    if _blind(samples, tried, votes):
+        return _no_list(spaces, BLIND)
+    n, count = len(samples.y), int(votes.suspect.sum())
+    chance, rate, ci = _beyond_chance(samples, tried, votes)
+    return SuspectedMislabels(
+        count=count,
+        share=count / n,
+        expected_by_chance=chance,
+        expected_by_chance_ci95=None if chance is None else _times(n, wilson(chance / n, len(samples.fresh))),
+        estimated_rate=rate,
+        estimated_rate_ci95=ci,
+        space=tried.space.name,
+        spaces=spaces,
+        neighbours=NEIGHBOURS,
+        rule=RULE,
+        suspects=_suspects(samples, tried, votes),
+        caveat=DISTORTED if tried.space.name == FEATURES else NO_YARDSTICK if chance is None else None,
+    )
 
 
-def try_spaces(spaces: Sequence[Space], fresh: Tensor, y: Tensor, voters: Electorate, classes: bool) -> list[Tried]:
-    """Each space with its votes on the fresh test samples (positions [q], labels y [q] or [q, C])."""
-    return [_try(space, fresh, y, voters, classes) for space in spaces]
+def _beyond_chance(
+    samples: Samples, tried: Tried, votes: Votes
+) -> tuple[float | None, float | None, tuple[float, float] | None]:
+    """Suspects that chance explains, and the rate of wrong labels beyond it, by the same vote on fresh test samples."""
+    if tried.around_test is None or tried.space.name == FEATURES:
+        return None, None, None
+    on_test = judge(tried.around_test.votes, samples.y_test[samples.fresh])
+    chance = len(samples.y) * _share(on_test.suspect)
+    settings = samples.audit.settings
+    train, test = ((part.outvoted, len(part.own)) for part in (votes, on_test))
+    return chance, *wrong_rate(train, test, len(samples.names), settings.bootstrap, settings.seed)
 
 
-def best(tried: Sequence[Tried]) -> Tried:
-    """The space whose neighbours foretell best; of equally good ones the first."""
-    return max(tried, key=lambda one: -np.inf if one.agreement is None else one.agreement)
+def _blind(samples: Samples, tried: Tried, votes: Votes) -> bool:
+    """Whether the vote is not better, by its 95 % interval, than always naming the commonest class."""
+    fresh = tried.agreement is not None
+    agreement = tried.agreement if tried.agreement is not None else 1 - votes.outvoted
+    y = samples.y_test[samples.fresh] if fresh else samples.y
+    commonest = float(torch.bincount(y).max()) / len(y)
+    return not clearly_above(agreement, len(y), commonest)
 
 
-def _try(space: Space, fresh: Tensor, y: Tensor, voters: Electorate, classes: bool) -> Tried:
-    if not len(fresh):
-        return Tried(space, None, None)
-    around = look_around(space, space.test, fresh, voters)
-    if classes:
-        return Tried(space, around, 1 - judge(around.votes, y).outvoted)
-    error = (around.votes / around.voters[:, None] - y).square().sum(1).mean()
-    return Tried(space, around, -float(error))
+def _suspects(samples: Samples, tried: Tried, votes: Votes) -> list[Suspect]:
+    rows = torch.nonzero(votes.suspect)[:, 0].cpu().numpy()
+    top, own, label, y = (part.cpu().numpy() for part in (votes.top, votes.own, votes.label, samples.y))
+    rows = rows[np.lexsort((rows, own[rows], -top[rows]))][:SUSPECTS]
+    beside = _beside(samples, tried, rows)
+    return [
+        Suspect(
+            index=int(samples.train_index[row]),
+            label=samples.names[int(y[row])],
+            neighbours_label=samples.names[int(label[row])],
+            agreement=float(top[row]),
+            own=float(own[row]),
+            neighbours=[
+                Neighbour(index=int(samples.train_index[near]), label=samples.names[int(y[near])]) for near in nearest
+            ],
+        )
+        for row, nearest in zip(rows, beside, strict=True)
+    ]
 
 
-def leave_one_out(space: Space, y: Tensor, voters: Electorate, place: Tensor) -> Votes:
+def _beside(samples: Samples, tried: Tried, rows: NDArray[np.int64]) -> list[list[int]]:
+    """Positions of the nearest other train inputs of each row, nearest first."""
+    index = torch.from_numpy(rows).to(samples.device)
+    around = tried.search.around(tried.space.train, index, samples.place[index])
+    return [nearest[:BESIDE] for nearest in around.nearest.tolist()]
+
+
+def _no_list(spaces: list[SpaceTried], why: str) -> SuspectedMislabels:
+    return SuspectedMislabels(spaces=spaces, neighbours=NEIGHBOURS, rule=RULE, skipped=why)
+
+
+def _times(n: int, ends: tuple[float, float]) -> tuple[float, float]:
+    return n * ends[0], n * ends[1]
+
+
+def _share(flags: Tensor) -> float:
+    return float(flags.double().mean())
+
+
+# The votes of the others on every train label, and the share of labels that they show to be wrong.
+
+
+def leave_one_out(search: Search, y: Tensor, place: Tensor) -> Votes:
     """Votes of the others on every train label; y [n], place [n] of each sample among the voters."""
-    everyone = torch.arange(len(voters.rows), device=y.device)
-    around = look_around(space, space.train, voters.rows, voters, everyone, near=False)
+    rows = search.voters.rows
+    around = search.around(search.space.train, rows, torch.arange(len(rows), device=y.device), near=False)
     votes = around.votes[place]
     votes[torch.arange(len(y), device=y.device), y] -= 1  # its own ballot
     return judge(votes, y)

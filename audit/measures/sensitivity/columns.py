@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.maths.blocks import in_blocks
-from audit.maths.singular import LocalMap, centred_log_volume, local_map
+from audit.maths.decompositions import LocalMap, centred_log_volume, local_map
 from audit.network.layers import DenseLayer, dense_only
-from audit.network.record import LayerRecord, Record
+from audit.network.record import LayerProducts, LayerRecord, Products
 
 Array = NDArray[np.float64]
 SMALLEST = 1e-100  # an input below this is as good as zero: its inverse square is out of range
@@ -127,12 +127,12 @@ def column(values: Tensor) -> Array:
 # The local maps of a chunk: from a layer's input to the scores, and from the model's input to the scores.
 
 
-def layer_map(record: LayerRecord, epsilon: float) -> LocalMap:
+def layer_map(products: LayerProducts, epsilon: float) -> LocalMap:
     """From the layer's own input to the scores."""
-    layer = record.layer
+    layer = products.layer.layer
     if layer.patches is None:
-        return local_map(record.local, layer.tokens * layer.in_features, epsilon, record.local_gram)
-    K = through_convolution(record)
+        return local_map(products.local_map, layer.tokens * layer.in_features, epsilon, products.local_gram)
+    K = through_convolution(products.layer)
     return local_map(K, K.shape[2], epsilon)
 
 
@@ -141,27 +141,29 @@ def through_convolution(record: LayerRecord) -> Tensor:
     assert record.layer.patches is not None
     positions = prod(record.layer.patches.positions)
     g = record.J.double().reshape(-1, positions, record.layer.out_features)
-    pulled = record.layer.patches.pull(record.W.double(), g)
-    return pulled.reshape(*record.J.shape[:2], -1)
+    return record.layer.patches.vjp(record.W.double(), g).reshape(*record.J.shape[:2], -1)
 
 
-def invariant_at(record: LayerRecord) -> Tensor:
+def invariant_at(products: LayerProducts) -> Tensor:
     """Σ_p x_p² ‖(J W)_p‖² [n] at a layer's own input, that is at its patches if it is a convolution (Eq. 43)."""
-    if record.layer.patches is None and not record.layer.squeezes:
-        return in_blocks(lambda K, x: _invariant(K, x.double()), record.pulled, record.x)
-    W, numbers = record.W.double(), record.J.shape[1] * record.x[0].numel()
-    return in_blocks(lambda J, x: _invariant(J.double() @ W, x.double()), record.J, record.x, numbers=numbers)
+    record = products.layer
+    if record.layer.patches is None and not record.layer.has_wide_input:
+        return in_blocks(lambda K, x: _invariant(K, x.double()), products.JW, record.x)
+    W, width = record.W.double(), record.J.shape[1] * record.x[0].numel()
+    return in_blocks(lambda J, x: _invariant(J.double() @ W, x.double()), record.J, record.x, width=width)
 
 
 def input_columns(
-    record: Record, x: Tensor, first: LayerRecord, first_map: LocalMap, invariant: Tensor, epsilon: float
+    products: Products, x: Tensor, first_map: LocalMap | None, invariant: Tensor, epsilon: float
 ) -> InputColumns | None:
-    """The map of the model's input x [n, D]; that of the first layer, where everything enters through it."""
-    if record.input_map is None:
+    """The map of the model's input x [n, D].
+
+    `first_map` and `invariant` are those of the first layer; the map is None unless everything enters through it.
+    """
+    if products.input_map is None:
         return None
-    K, gram = record.input_map
-    local = first_map
-    if record.entrance is not first:
+    (K, gram), local = products.input_map, first_map
+    if local is None:
         local = local_map(K, x.shape[1], epsilon, gram)
         invariant = in_blocks(_invariant, K, x)  # pixels count once, in however many patches they are
     centred = centred_log_volume(K, gram, local.largest, x.shape[1], epsilon) if K.shape[1] > 1 else None

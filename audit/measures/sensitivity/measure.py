@@ -9,12 +9,17 @@ Way     everything about a dense layer follows from its input x and J = ∂f/∂
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from audit.maths.blocks import in_blocks
-from audit.maths.singular import LocalMap, smallest_singular_value, spectral_norm
+from audit.maths.blocks import blocks, in_blocks
+from audit.maths.decompositions import LocalMap, largest_singular_value, smallest_singular_value, spectral_norm
 from audit.measures.contract import Audit, Measure, Measurement
 from audit.measures.sensitivity.card import CARDS
 from audit.measures.sensitivity.columns import (
@@ -23,6 +28,7 @@ from audit.measures.sensitivity.columns import (
     LayerColumns,
     MapColumns,
     SampleColumns,
+    SkipColumns,
     column,
     input_columns,
     invariant_at,
@@ -30,12 +36,11 @@ from audit.measures.sensitivity.columns import (
     layer_map,
 )
 from audit.measures.sensitivity.sharpness import DenseSquares, TraceFold, dense_squares, sampled_adaptive_sharpness
-from audit.measures.sensitivity.skips import SkipFold
 from audit.measures.sensitivity.summary import summarise
-from audit.network.hooks import as_fed
+from audit.network.hooks import as_fed, hooked
 from audit.network.layers import DenseLayer, dense_only
 from audit.network.parameter_gradients import closed_parameters, other_parameters
-from audit.network.record import LayerRecord, Record
+from audit.network.record import LayerProducts, LayerRecord, Products, Record
 
 
 class Sensitivity:
@@ -67,25 +72,24 @@ class SensitivityFold:
         self._active: dict[str, Tensor] = {}
         self._skips, self._trace = SkipFold(audit), TraceFold(audit, self._beyond_dense)
 
-    def see(self, record: Record) -> None:
+    def see(self, record: Record, products: Products) -> None:
         """Takes in one chunk of the train split."""
         audit = self._audit
         x = as_fed(audit.network, audit.train.x[record.start : record.start + len(record.f)])
         assert record.others is not None
-        theta, adaptive = record.others.squares()
-        for name, layer in record.layers.items():
+        (theta, adaptive), entrance_map = record.others.squares(), None
+        for name, layer in products.layers.items():
             squares = self._squares(layer)
             weight, bias = (float(alone) for alone in self._closed[name])
             theta = theta + weight * squares.weight + bias * squares.bias
             adaptive = adaptive + weight * squares.adaptive_weight + bias * squares.adaptive_bias
             mapped = layer_map(layer, audit.epsilon)
-            self._keep(layer, mapped, squares)
-            if name == self._first.name:
-                first_map = mapped
-        first = record.layers[self._first.name]
-        invariant = invariant_at(first)
+            self._keep(layer.layer, mapped, squares)
+            if name == record.entrance == self._first.name:
+                entrance_map = mapped
+        invariant = invariant_at(products.layers[self._first.name])
         self._samples.append(SampleColumns(column(theta), column(adaptive), column(invariant)))
-        entering = input_columns(record, x.flatten(1).double(), first, first_map, invariant, audit.epsilon)
+        entering = input_columns(products, x.flatten(1).double(), entrance_map, invariant, audit.epsilon)
         if entering is not None:
             self._input.append(entering)
         self._skips.see(record, x)
@@ -108,7 +112,7 @@ class SensitivityFold:
             others=sum(audit.network.get_parameter(name).numel() for name in self._beyond_dense),
             sampled=self._sampled() if audit.settings.adaptive_draws else None,
         )
-        return summarise(columns, audit.settings.bootstrap, audit.settings.seed)
+        return summarise(columns, audit.bootstrap)
 
     def _layer(self, layer: DenseLayer) -> LayerColumns:
         return LayerColumns(
@@ -120,10 +124,11 @@ class SensitivityFold:
             skip=self._skips.of(layer.name),
         )
 
-    def _squares(self, record: LayerRecord) -> DenseSquares:
-        bias = self._audit.network.get_submodule(record.layer.module).bias
+    def _squares(self, products: LayerProducts) -> DenseSquares:
+        layer = products.layer.layer
+        bias = self._audit.network.get_submodule(layer.module).bias
         assert bias is None or isinstance(bias, Tensor)
-        return dense_squares(record, self._audit.weight(record.layer), bias)
+        return dense_squares(products, self._audit.weight(layer), bias)
 
     def _keep(self, record: LayerRecord, local: LocalMap, squares: DenseSquares) -> None:
         """A layer's columns, and on how many samples each of its outputs moves a score."""
@@ -138,7 +143,7 @@ class SensitivityFold:
         size = audit.capture.forward_size
         whole = len(audit.train.x) // size * size or len(audit.train.x)  # a fixed batch leaves an incomplete rest out
         x = audit.train.x if audit.capture.fixed_batch is None else audit.train.x[:whole]
-        chunks = [as_fed(audit.network, part) for part in torch.split(x, size)]
+        chunks = [as_fed(audit.network, x[part]) for part in blocks(len(x), 1, size)]
         return sampled_adaptive_sharpness(audit.network, chunks, audit.settings.adaptive_draws, audit.settings.seed)
 
 
@@ -146,3 +151,65 @@ def first_layer(layers: tuple[DenseLayer, ...]) -> DenseLayer:
     """The layer that the bounds start from: the one fed by the input, best alone; else the first of all."""
     fed = [layer for layer in layers if layer.fed_by_input]
     return next((layer for layer in fed if layer.cut_point), (fed or list(layers))[0])
+
+
+# The whole derivative ∂f/∂x at a layer's input: through the layer, and past it where a skip connection leads on.
+#
+# What the layer itself carries is J W. The rest of ∂f/∂x is what the skip carries: J in Eq. 16 of the paper.
+
+
+ROUNDING = 1e5  # in units of the arithmetic's ε: how far J W may be from ∂f/∂x where no other way leads on
+
+
+def whole_jacobians(network: nn.Module, layers: Sequence[DenseLayer], x: Tensor, rows: int) -> dict[str, Tensor]:
+    """∂f/∂x [rows, C, T, in] of each layer by its name; x is a full batch of which the first `rows` count."""
+    inputs: dict[str, list[Tensor]] = defaultdict(list)
+
+    def keep(name: str) -> Callable[..., None]:
+        return lambda _module, given, _answer: inputs[name].append(given[0])
+
+    # every activation gets a derivative: those before the first layer follow from parameters, or from the input itself
+    values = {name: parameter.detach().requires_grad_() for name, parameter in network.named_parameters()}
+    x = x.clone().requires_grad_() if x.is_floating_point() else x
+    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+        with hooked(network, {layer.module: keep(layer.name) for layer in layers}):
+            f: Tensor = functional_call(network, values, (x,)).reshape(len(x), -1)
+        targets = [given for layer in layers for given in inputs[layer.name]]
+        rows_of_f = [torch.autograd.grad(f_c, targets, retain_graph=True, materialize_grads=True) for f_c in f.sum(0)]
+    columns = iter([torch.stack(column) for column in zip(*rows_of_f, strict=True)])
+    found = {}
+    for layer in layers:
+        pieces = [next(columns) for _ in inputs[layer.name]]
+        by_call = [torch.stack([layer.arrange(part, len(x)) for part in piece], 1) for piece in pieces]
+        found[layer.name] = torch.cat(by_call, 2)[:rows]
+    return found
+
+
+class SkipFold:
+    """The two norms of Eq. 17 for every layer whose input is also used elsewhere; which, the first chunk shows."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+        self._bypassed = [layer for layer in audit.layers if not layer.cut_point and layer.patches is None]
+        self._parts: dict[str, list[SkipColumns]] = defaultdict(list)
+
+    def see(self, record: Record, x: Tensor) -> None:
+        """Takes in one chunk; x its inputs."""
+        if not self._bypassed:
+            return
+        n, batch = len(x), self._audit.capture.fixed_batch
+        filled = x if batch is None else x[torch.arange(batch, device=x.device) % n]
+        leading_on = []
+        for name, whole in whole_jacobians(self._audit.network, self._bypassed, filled, n).items():
+            layer = record.layers[name]
+            past = (whole - layer.J @ self._audit.weight(layer.layer).to(layer.J.dtype)).flatten(2)
+            if record.start == 0 and past.abs().max() <= ROUNDING * self._audit.epsilon * whole.abs().max():
+                continue
+            leading_on.append(layer.layer)
+            norms = (largest_singular_value(part) for part in (whole.flatten(2), past))
+            self._parts[name].append(SkipColumns(*map(column, norms)))
+        self._bypassed = leading_on
+
+    def of(self, name: str) -> SkipColumns | None:
+        """A layer's columns; None where nothing leads past it."""
+        return joined(self._parts[name]) if name in self._parts else None

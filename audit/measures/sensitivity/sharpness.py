@@ -6,7 +6,6 @@ A dense layer's gradient is ∇_W f_c = Σ_t J_ct x_tᵀ and ∇_b f_c = Σ_t J_
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,13 +14,14 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from audit.maths.blocks import HELD, blocks
+from audit.maths.intervals import standard_error
 from audit.measures.contract import Audit, feeds_itself
 from audit.measures.sensitivity.columns import Array, column
 from audit.network.hooks import as_fed
 from audit.network.layers import dense_only
-from audit.network.record import LayerRecord, Record
+from audit.network.record import LayerProducts, LayerRecord, Record
 
-NUMBERS = 1 << 22  # numbers of formed gradients held at once
 RHO = 0.1  # relative size of a random change of the weights: the paper's variance is 0.01 θ²
 
 
@@ -35,12 +35,13 @@ class DenseSquares:
     adaptive_bias: Tensor  # Σ b_o² ‖∂f/∂b_o‖²
 
 
-def dense_squares(layer: LayerRecord, W: Tensor, b: Tensor | None) -> DenseSquares:
+def dense_squares(products: LayerProducts, W: Tensor, b: Tensor | None) -> DenseSquares:
     """Of one dense layer on a chunk; b is None where it has no bias."""
+    layer = products.layer
     squared_bias = torch.zeros(W.shape[0], dtype=torch.float64, device=W.device) if b is None else b.double().square()
     W2, x = W.double().square(), layer.x.double()
     if x.shape[1] == 1:
-        return _of_vectors(x, layer.squared_slopes, W2, squared_bias)
+        return _of_vectors(x, products.squared_jacobian, W2, squared_bias)
     return _of_tokens(x, layer.J.double(), W2, squared_bias)
 
 
@@ -52,10 +53,9 @@ def _of_vectors(x: Tensor, J2: Tensor, W2: Tensor, b2: Tensor) -> DenseSquares:
 
 
 def _of_tokens(x: Tensor, J: Tensor, W2: Tensor, b2: Tensor) -> DenseSquares:
-    rows = max(1, NUMBERS // (J.shape[1] * W2.numel()))
     weight, adaptive = [], []
-    for x_part, J_part in zip(torch.split(x, rows), torch.split(J, rows), strict=True):
-        squared = torch.einsum("ncto,nti->ncoi", J_part, x_part).square_().sum(1)  # [n, out, in]
+    for part in blocks(len(x), J.shape[1] * W2.numel(), HELD):
+        squared = torch.einsum("ncto,nti->ncoi", J[part], x[part]).square_().sum(1)  # [n, out, in]
         weight.append(squared.sum((1, 2)))
         adaptive.append(squared.flatten(1) @ W2.flatten())
     J2 = J.sum(2).square().sum(1)  # Σ_c (Σ_t J_ct)²
@@ -110,9 +110,8 @@ def sampled_adaptive_sharpness(network: nn.Module, chunks: list[Tensor], draws: 
             for x, y in zip(chunks, targets, strict=True)
         )
         values.append(2 / RHO**2 * loss / samples)
-    mean = sum(values) / draws
-    spread = sum((value - mean) ** 2 for value in values) / max(1, draws - 1)
-    return mean, math.sqrt(spread / draws)
+    found = torch.tensor(values, dtype=torch.float64)
+    return float(found.mean()), float(standard_error(found, ddof=min(1, draws - 1)))
 
 
 def _moved(network: nn.Module, generator: torch.Generator) -> Iterator[tuple[str, Tensor]]:

@@ -12,10 +12,10 @@ from duality_cases import AuditMaker, Tokenwise, grown, mlp, reference, run, sam
 from torch import Tensor, nn
 from zoo import build
 
-from audit.curvature import rest
 from audit.measures.duality.block import Carriers
 from audit.measures.duality.measure import ALL_ZERO
 from audit.measures.suite import run_suite
+from audit.network import second_derivatives
 from audit.run.progress import Progress
 
 USED_TWICE = "the layer's weights are used more than once, so no single change of them stands for a sample"
@@ -175,8 +175,8 @@ def test_a_curved_layer_over_many_tokens_keeps_its_leading_directions(
     network, x, y = build("tokens")
     audit = make_audit(network, x.numpy(), y.numpy(), x.numpy(), y.numpy(), directions=3)
     whole = run_suite(audit, Progress()).measurements
-    monkeypatch.setattr(rest, "EXACT_UNITS", 0)
-    monkeypatch.setattr(rest, "EXACT_PRODUCTS", 0)
+    monkeypatch.setattr(second_derivatives, "EXACT_UNITS", 0)
+    monkeypatch.setattr(second_derivatives, "EXACT_PRODUCTS", 0)
     few = run_suite(audit, Progress()).measurements
     before, after = (found["duality"].layers["embed"] for found in (whole, few))
     assert (before.basis_complete, after.basis_complete, after.directions) == (True, False, 3)

@@ -13,8 +13,7 @@ from duality_cases import NETWORKS, AuditMaker, grown, mlp, run, samples
 from hypothesis import given
 from torch import nn
 
-from audit.measures.duality.tail import Answers, Lines
-from audit.measures.duality.widths import crossing, flatness_widths
+from audit.measures.duality.widths import Answers, Lines, crossing, flatness_widths
 
 
 def fitted(scale: float = 6.0) -> tuple[nn.Module, tuple[np.ndarray, ...]]:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from audit.measures.duality.intervals import Part
-from audit.measures.duality.standard_errors import direction_errors, share_error
+from audit.measures.duality.uncertainty import Part, direction_errors, share_error
 
 SAMPLED = 0.15  # 400 resamples of 500 pairs: the spread of a spread is 1/√800, and the first order is not all
 

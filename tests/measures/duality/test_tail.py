@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from audit.network.reach import Replay
+from audit.network.experiments import Replay
 
 
 class Branched(nn.Module):

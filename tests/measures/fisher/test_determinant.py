@@ -22,6 +22,7 @@ from audit.measures.contract import Audit, Measurement, Records
 from audit.measures.fisher.determinant import log_angles, triangle
 from audit.measures.fisher.gram import dense_columns, dense_grams, formed_columns, summed_gradients
 from audit.measures.fisher.measure import Fisher, draw_subsets
+from audit.network.record import Products
 
 DIGITS = 1e-8  # of γ̂ against the reference
 ORDER = 1e-10  # of γ̂ where only the order of additions differs
@@ -64,7 +65,7 @@ def made(
 def measured(audit: Audit) -> Measurement:
     fold = Fisher().start(audit)
     for record in audit.train:
-        fold.see(record)
+        fold.see(record, Products(record))
     return fold.finish()
 
 
@@ -173,7 +174,7 @@ def test_a_head_has_no_more_directions_than_its_scores_differ_in(make_audit: Aud
 def test_columns_have_the_gram_matrix_of_the_gradients(
     monkeypatch: pytest.MonkeyPatch, tokens: int, weight: bool, bias: bool, wide: int, count: int
 ) -> None:
-    monkeypatch.setattr("audit.measures.fisher.gram.GATHERED", 4)  # several blocks
+    monkeypatch.setattr("audit.measures.fisher.gram.CACHED_GATHER", 4)  # several blocks
     torch.manual_seed(5)
     x, delta = (torch.randn(count, tokens, size, dtype=torch.float64) for size in (wide, wide + 1))
     K = dense_grams(x, delta, weight, bias, torch.arange(count)[None])[0]

@@ -16,9 +16,10 @@ from zoo import ZOO, Tied, build
 
 from audit.measures.contract import Audit, Measurement, Records
 from audit.measures.fisher.block import NetworkFisher
-from audit.measures.fisher.gram import largest_eigenvalues, log_determinants
+from audit.measures.fisher.determinant import largest_eigenvalues, log_determinants
 from audit.measures.fisher.measure import Fisher, draw_subsets, squared_slope
 from audit.network.loss import BinaryCrossEntropy, CrossEntropy
+from audit.network.record import Products
 
 NAIVE = 1e-8
 CLASSIFIERS = [name for name, case in ZOO.items() if case.task != "regression"]
@@ -27,7 +28,7 @@ CLASSIFIERS = [name for name, case in ZOO.items() if case.task != "regression"]
 def measured(audit: Audit) -> Measurement:
     fold = Fisher().start(audit)
     for record in audit.train:
-        fold.see(record)
+        fold.see(record, Products(record))
     return fold.finish()
 
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit.measures.fisher.gram import log_determinants
+from audit.measures.fisher.determinant import log_determinants
 
 
 def vectors(lengths: list[float], seed: int) -> torch.Tensor:

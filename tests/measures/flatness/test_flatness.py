@@ -16,10 +16,11 @@ from references import flatness as reference
 from torch import Tensor, nn
 from zoo import ZOO, Tied, build
 
-from audit.curvature import rest
 from audit.measures.contract import Audit, Measurement
 from audit.measures.flatness import terms
 from audit.measures.flatness.measure import Flatness
+from audit.network import second_derivatives
+from audit.network.record import Products
 
 EXACT = 1e-8
 INVARIANT = 1e-9
@@ -29,7 +30,7 @@ QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCh
 def measure(audit: Audit) -> Measurement:
     fold = Flatness().start(audit)
     for record in audit.train:
-        fold.see(record)
+        fold.see(record, Products(record))
     return fold.finish()
 
 
@@ -284,8 +285,8 @@ def test_probing_with_uncorrelated_signs_gives_the_exact_numbers(make_audit, mon
     x = torch.randn(6, *tokens, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     y = torch.arange(6) % 3
     exact = flatness_of(make_audit, copy.deepcopy(network), x, y)
-    monkeypatch.setattr(rest, "EXACT_UNITS", 0)
-    monkeypatch.setattr(rest, "EXACT_PRODUCTS", 0)
+    monkeypatch.setattr(second_derivatives, "EXACT_UNITS", 0)
+    monkeypatch.setattr(second_derivatives, "EXACT_PRODUCTS", 0)
     monkeypatch.setattr(terms, "probes", lambda samples: 64)
     monkeypatch.setattr(terms, "signs", hadamard)
     probed = flatness_of(make_audit, copy.deepcopy(network), x, y)
@@ -305,8 +306,8 @@ def test_probing_with_uncorrelated_signs_gives_the_exact_numbers(make_audit, mon
 
 
 def test_signs_are_fair_and_uncorrelated() -> None:
-    signs = rest.signs(17, (4000, 3, 4), 5, torch.zeros(1, dtype=torch.float64)).flatten(1)
-    other = rest.signs(17, (4000, 3, 4), 6, torch.zeros(1, dtype=torch.float64)).flatten(1)
+    signs = second_derivatives.signs(17, (4000, 3, 4), 5, torch.zeros(1, dtype=torch.float64)).flatten(1)
+    other = second_derivatives.signs(17, (4000, 3, 4), 6, torch.zeros(1, dtype=torch.float64)).flatten(1)
     covariance = signs.T @ signs / 4000 - torch.eye(12)
     assert set(signs.unique().tolist()) == {-1.0, 1.0}
     for noise in (signs.mean(0), covariance, (signs * other).mean(0)):
@@ -314,8 +315,8 @@ def test_signs_are_fair_and_uncorrelated() -> None:
 
 
 def test_random_signs_do_not_depend_on_the_chunks(make_audit, monkeypatch) -> None:
-    monkeypatch.setattr(rest, "EXACT_UNITS", 0)
-    monkeypatch.setattr(rest, "EXACT_PRODUCTS", 0)
+    monkeypatch.setattr(second_derivatives, "EXACT_UNITS", 0)
+    monkeypatch.setattr(second_derivatives, "EXACT_PRODUCTS", 0)
     network, x, y = build("tokens", n=10)
     whole = flatness_of(make_audit, copy.deepcopy(network), x, y)
     audit = make_audit(network, x.numpy(), y.numpy(), x[:2].numpy(), y[:2].numpy(), bootstrap=50)

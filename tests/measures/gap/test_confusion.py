@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.measures.gap.measure import MOST_CLASSES, count_confusions
-from audit.network.outcome import Outcome
+from audit.network.records import Outcome
 
 
 def outcome(labels: np.ndarray, scores: np.ndarray) -> Outcome:

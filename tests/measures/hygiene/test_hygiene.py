@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import hygiene as reference
 
-from audit.measures.hygiene.rows import Twins, repeats, row_ids
+from audit.measures.hygiene.duplicates import Twins, repeats, row_ids
 
 
 @settings(max_examples=40, deadline=None)

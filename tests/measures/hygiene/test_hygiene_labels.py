@@ -9,7 +9,7 @@ from hygiene_cases import blobs, measured, network
 from places import SAMPLES
 from references import hygiene as reference
 
-from audit.measures.hygiene.balance import class_balance, p_value
+from audit.measures.hygiene.measure import class_balance, p_value
 from audit.measures.hygiene.mislabels import wrong_rate
 
 

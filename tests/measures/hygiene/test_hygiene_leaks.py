@@ -10,7 +10,7 @@ from hygiene_cases import blobs, coarse, measured, network
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit.measures.hygiene.rows import coincidental, row_ids
+from audit.measures.hygiene.duplicates import coincidental, row_ids
 
 
 def test_a_test_split_that_is_train_voids_whatever_the_data(make_audit) -> None:

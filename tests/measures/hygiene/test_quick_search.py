@@ -11,10 +11,10 @@ import torch
 from hypothesis import example, given, settings
 from torch import Tensor
 
-from audit.measures.hygiene import propose, screen, space
-from audit.measures.hygiene.neighbours import Electorate, Neighbourhood, _Search, gather_votes, look_around
-from audit.measures.hygiene.rows import row_ids
-from audit.measures.hygiene.space import Space
+from audit.measures.hygiene import candidates, points
+from audit.measures.hygiene.duplicates import row_ids
+from audit.measures.hygiene.neighbours import Neighbourhood, Search, Voters, _Search, gather_votes
+from audit.measures.hygiene.points import Space
 
 Rng = np.random.Generator
 Array = np.ndarray
@@ -27,7 +27,7 @@ def _screen_for_few() -> Iterator[None]:
     """A screen that is used for few samples of few features."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"RANK": 3, "WIDTH": 2, "FEWEST": 100, "GROUPS": 24, "SAMPLE": 40}.items():
-            patch.setattr(screen, name, value)
+            patch.setattr(points, name, value)
         yield
 
 
@@ -78,7 +78,7 @@ units = st.sampled_from([1.0, 2.0**-30, 2.0**-70, 2.0**-100, 2.0**40, 2.0**100])
 Kind = Callable[[Rng, int, int], Array]
 
 
-def electorate(x: Tensor) -> tuple[Electorate, Tensor]:
+def electorate(x: Tensor) -> tuple[Voters, Tensor]:
     """Everyone votes for himself: the votes are the neighbours."""
     return gather_votes(torch.from_numpy(row_ids(x.numpy())[0]), torch.eye(len(x), dtype=torch.float64))
 
@@ -123,15 +123,15 @@ def test_neighbours_are_those_of_a_search_through_all_pairs(
     x, x_test = torch.from_numpy(samples.astype(np.float32 if single else np.float64)).chunk(2)
     where = Space.of("input", x, x_test, standardise)
     voters, place = electorate(x)
-    around = look_around(where, x_test, torch.arange(n), voters)
+    around = Search(where, voters).around(x_test, torch.arange(n))
     squared = naive(where, x_test)
     check_votes(around, squared, itself=False)
     check_nearest(around, squared[:, voters.rows], None, voters.rows, exact=kind is evenly and not standardise)
     squared = naive(where, x)
     for near in (True, False):
-        around = look_around(where, x, torch.arange(n), voters, place, near=near)
+        around = Search(where, voters).around(x, torch.arange(n), place, near=near)
         check_votes(around, squared, itself=True)
-    around = look_around(where, x, voters.rows, voters, torch.arange(len(voters.rows)))
+    around = Search(where, voters).around(x, voters.rows, torch.arange(len(voters.rows)))
     check_nearest(
         around, squared[voters.rows][:, voters.rows], torch.arange(len(voters.rows)), voters.rows, exact=False
     )
@@ -143,7 +143,7 @@ def test_few_samples_of_few_features(seed: int, n: int, D: int, q: int, unit: fl
     rng = np.random.default_rng(seed)
     x, x_test = (torch.from_numpy(rng.integers(-2, 3, size=(rows, D)) * unit) for rows in (n, q))
     where, (voters, _) = Space.of("input", x, x_test), electorate(x)
-    around = look_around(where, x_test, torch.arange(q), voters)
+    around = Search(where, voters).around(x_test, torch.arange(q))
     check_votes(around, naive(where, x_test), itself=False)
     check_nearest(around, naive(where, x_test)[:, voters.rows], None, voters.rows, exact=False)
 
@@ -158,10 +158,10 @@ def test_equally_near_ones_stay_in_order_whichever_way_they_are_measured(seed: i
     x_test[:60] = 24.5
     where, (voters, _) = Space.of("input", x, x_test), electorate(x)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(propose, "DENSE", dense)
-        patch.setattr(space, "KEPT", 1 << 24 if kept else 0)
+        patch.setattr(candidates, "DENSE", dense)
+        patch.setattr(points, "POINTS", 1 << 24 if kept else 0)
         patch.delattr(_Search, "_in_double")
-        around = look_around(where, x_test, torch.arange(120), voters)
+        around = Search(where, voters).around(x_test, torch.arange(120))
     squared = naive(where, x_test)
     assert int((squared[0].sort().values.diff() == 0).sum()) >= 75, "the case has no ties"
     check_votes(around, squared, itself=False)
@@ -172,17 +172,18 @@ def test_equally_near_ones_stay_in_order_whichever_way_they_are_measured(seed: i
 def test_a_screen_spares_most_products_and_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples that spread in few directions, sorted, with copies of some; nothing set for the test."""
     for name, value in {"RANK": 96, "WIDTH": 4, "FEWEST": 500, "GROUPS": 48, "SAMPLE": 500}.items():
-        monkeypatch.setattr(screen, name, value)
+        monkeypatch.setattr(points, name, value)
     rng = np.random.default_rng(0)
     spread = rng.normal(size=(1300, 30)) @ rng.normal(size=(30, 400)) + 0.2 * rng.normal(size=(1300, 400))
     x, x_test = torch.from_numpy(spread[:800][np.argsort(spread[:800, 0])]), torch.from_numpy(spread[800:])
     x[700:] = x[:100]
     where, (voters, place) = Space.of("input", x, x_test), electorate(x)
     measured = []
-    products = propose.sampled_products
-    monkeypatch.setattr(propose, "sampled_products", lambda *parts: measured.append(len(parts[2])) or products(*parts))
-    around = look_around(where, x_test, torch.arange(len(x_test)), voters)
-    within = look_around(where, x, torch.arange(len(x)), voters, place, near=False)
+    products = candidates.sampled_products
+    counting = lambda *parts: measured.append(len(parts[2])) or products(*parts)  # noqa: E731
+    monkeypatch.setattr(candidates, "sampled_products", counting)
+    around = Search(where, voters).around(x_test, torch.arange(len(x_test)))
+    within = Search(where, voters).around(x, torch.arange(len(x)), place, near=False)
     pairs = len(voters.rows) * (len(x) + len(x_test))
     assert 0 < sum(measured) < pairs / 5
     squared = naive(where, x_test)

@@ -18,6 +18,7 @@ from torch import nn
 
 from audit.errors import ModelError
 from audit.measures.sensitivity.measure import Sensitivity
+from audit.network.record import Products
 from audit.run.setup import set_up_audit
 from audit.settings import Settings
 
@@ -142,7 +143,7 @@ def test_numbers_do_not_depend_on_chunks_or_order(make_audit):
     object.__setattr__(chunked.capture, "chunk", 7)
     fold = Sensitivity().start(chunked)
     for record in chunked.train:
-        fold.see(record)
+        fold.see(record, Products(record))
     order = np.random.default_rng(1).permutation(len(x))
     for other in (fold.finish().network, measure(make_audit, network, x[order], y[order]).network):
         for name in ("sharpness", "mls", "nmls", "adaptive_sharpness", "mean_log_volume_centred"):
@@ -179,7 +180,7 @@ def test_a_fixed_batch_changes_no_number():
         audit = set_up_audit(model, as_data(x, y, x[:4], y[:4]), "classification", Settings(bootstrap=20))
         fold = Sensitivity().start(audit)
         for record in audit.train:
-            fold.see(record)
+            fold.see(record, Products(record))
         found.append(fold.finish())
     for name in ("sharpness", "adaptive_sharpness", "mls", "nmls", "sharpness_trace"):
         assert getattr(found[1].network, name) == pytest.approx(getattr(found[0].network, name), rel=1e-11), name

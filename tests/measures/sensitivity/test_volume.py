@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from audit.maths.singular import (
+from audit.maths.decompositions import (
     centred_log_volume,
     centring,
     largest_singular_value,
@@ -22,6 +22,7 @@ from audit.maths.singular import (
     spectral_norm,
 )
 from audit.measures.sensitivity.measure import Sensitivity
+from audit.network.record import Products
 
 EPSILON = torch.finfo(torch.float64).eps
 SMALL = settings(max_examples=40, deadline=None)
@@ -40,7 +41,7 @@ def measured(make_audit, network, x, y, task="classification", **knobs):
     audit = make_audit(network, x, y, x[:4], y[:4], task=task, bootstrap=10, **knobs)
     fold = Sensitivity().start(audit)
     for record in audit.train:
-        fold.see(record)
+        fold.see(record, Products(record))
     return fold.finish()
 
 

@@ -7,8 +7,7 @@ import torch
 from torch import fx, nn
 from zoo import ZOO, build
 
-from audit.network.piecewise_linear import is_piecewise_linear
-from audit.network.second_derivatives import find_residuals
+from audit.network.second_derivatives import find_residuals, is_piecewise_linear
 
 
 class Multiplied(nn.Module):

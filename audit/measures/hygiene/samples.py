@@ -1,7 +1,9 @@
-"""What every part of the hygiene measure stands on: samples, twins, spaces, and train as an electorate."""
+"""What every part of the hygiene measure works on: samples, duplicates, spaces to look for neighbours in, votes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -10,19 +12,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.data.dataset import Split
-from audit.maths.shares import wilson
+from audit.maths.shares import clearly_above
 from audit.measures.contract import Audit
-from audit.measures.hygiene.mislabels import Tried, best, try_spaces
-from audit.measures.hygiene.neighbours import Electorate, gather_votes
-from audit.measures.hygiene.rows import Twins, coincidental
-from audit.measures.hygiene.space import Space
+from audit.measures.hygiene.duplicates import Twins, coincidental
+from audit.measures.hygiene.neighbours import Neighbourhood, Search, Voters, gather_votes
+from audit.measures.hygiene.points import Space
 from audit.network.layers import dense_only
 from audit.network.loss import SquaredError
 
 INPUT, STANDARDISED, FEATURES = "input", "standardised input", "features"
 
 
-class Ground:
+class Samples:
     """An audit's samples; everything is found when first asked for, and kept."""
 
     def __init__(self, audit: Audit, features: Tensor | None) -> None:
@@ -63,20 +64,20 @@ class Ground:
         return torch.from_numpy(np.flatnonzero(~self.twins.across)).to(self.device)
 
     @cached_property
-    def _electorate(self) -> tuple[Electorate, Tensor]:
+    def _voters_and_places(self) -> tuple[Voters, Tensor]:
         y = self.y
         ballots = torch.nn.functional.one_hot(y, len(self.names)).double() if self.classes else y.reshape(len(y), -1)
         return gather_votes(torch.from_numpy(self.twins.train_x).to(self.device), ballots)
 
     @property
-    def voters(self) -> Electorate:
+    def voters(self) -> Voters:
         """The different train inputs with their labels."""
-        return self._electorate[0]
+        return self._voters_and_places[0]
 
     @property
     def place(self) -> Tensor:
         """Each train sample's place among the voters [n]."""
-        return self._electorate[1]
+        return self._voters_and_places[1]
 
     @cached_property
     def tried(self) -> list[Tried]:
@@ -97,7 +98,7 @@ class Ground:
         if winner.agreement is None or plain.agreement is None:
             return plain
         halved = 1 - winner.agreement <= (1 - plain.agreement) / 2
-        return winner if halved and wilson(winner.agreement, len(self.fresh))[0] > plain.agreement else plain
+        return winner if halved and clearly_above(winner.agreement, len(self.fresh), plain.agreement) else plain
 
     @property
     def input_space(self) -> Tried | None:
@@ -122,3 +123,71 @@ class Ground:
 def stored(split: Split) -> NDArray[np.int64]:
     """Positions of the samples in the split as stored [n]."""
     return split.index if len(split.index) else np.arange(len(split), dtype=np.int64)
+
+
+# How well the neighbours in a space foretell the labels of new samples.
+
+
+MAJORITY = 0.5  # share of the neighbours that agree on another label …
+DOMINANCE = 4  # … and are at least this many times as many as those that have the given one
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A space, and how well the neighbours in it foretell the labels of test samples that are not in train."""
+
+    search: Search
+    around_test: Neighbourhood | None  # None: there is no such test sample
+    agreement: float | None  # share of labels that win their vote; minus the squared error for regression
+
+    @property
+    def space(self) -> Space:
+        """Where the neighbours are looked for."""
+        return self.search.space
+
+
+@dataclass(frozen=True)
+class Votes:
+    """The neighbours' votes on the given labels."""
+
+    own: Tensor  # [q] share of the neighbours with the given label
+    top: Tensor  # [q] largest share of another label
+    label: Tensor  # [q] which one; of equal ones the first
+
+    @property
+    def outvoted(self) -> float:
+        """Share of labels with fewer votes than another one; a tie counts half, as if a coin were thrown."""
+        return float(((self.top > self.own).double() + (self.top >= self.own).double()).mean() / 2)
+
+    @property
+    def suspect(self) -> Tensor:
+        """Whether the rule calls the label suspect [q]."""
+        return (self.top >= MAJORITY) & (self.top >= DOMINANCE * self.own)
+
+
+def judge(votes: Tensor, y: Tensor) -> Votes:
+    """Vote counts [q, C] on given labels [q]."""
+    shares = votes / votes.sum(1, keepdim=True).clamp(min=1)
+    own = shares.gather(1, y[:, None])[:, 0]
+    top, label = shares.scatter(1, y[:, None], -1.0).max(1)
+    return Votes(own, top, label)
+
+
+def try_spaces(spaces: Sequence[Space], fresh: Tensor, y: Tensor, voters: Voters, classes: bool) -> list[Tried]:
+    """Each space with its votes on the fresh test samples (positions [q], labels y [q] or [q, C])."""
+    return [_try(Search(space, voters), fresh, y, classes) for space in spaces]
+
+
+def best(tried: Sequence[Tried]) -> Tried:
+    """The space whose neighbours foretell best; of equally good ones the first."""
+    return max(tried, key=lambda one: -np.inf if one.agreement is None else one.agreement)
+
+
+def _try(search: Search, fresh: Tensor, y: Tensor, classes: bool) -> Tried:
+    if not len(fresh):
+        return Tried(search, None, None)
+    around = search.around(search.space.test, fresh)
+    if classes:
+        return Tried(search, around, 1 - judge(around.votes, y).outvoted)
+    error = (around.votes / around.voters[:, None] - y).square().sum(1).mean()
+    return Tried(search, around, -float(error))

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from references.duality import partners
 
-import audit.maths.nearest
-from audit.maths.nearest import Nearest, nearest_partners
+from audit.measures.duality import pairs
+from audit.measures.duality.pairs import Nearest, nearest_partners
 
 
 def sides(x: np.ndarray, y: np.ndarray | None) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -57,7 +57,7 @@ def test_the_block_size_does_not_matter(monkeypatch: pytest.MonkeyPatch, numbers
     rng = np.random.default_rng(1)
     x, x_test = rng.integers(0, 255, (40, 3, 2), dtype=np.uint8), rng.integers(0, 255, (15, 3, 2), dtype=np.uint8)
     y, y_test = rng.integers(3, size=40), rng.integers(3, size=15)
-    monkeypatch.setattr(audit.maths.nearest, "BLOCK_NUMBERS", numbers)
+    monkeypatch.setattr(pairs, "HELD", numbers)
     found = nearest_partners(sides(x_test, y_test), sides(x, y))
     assert found.tolist() == partners(x.reshape(40, -1), y, x_test.reshape(15, -1), y_test, labelled=True)
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from audit.checks.few_samples import few_samples
 from audit.curvature.hessian import LayerHessian
-from audit.measures.contract import Audit
+from audit.measures.contract import Audit, on_few_samples
 from audit.network.layers import DenseLayer
 from audit.network.loss import SquaredError
+from audit.network.record import Record
 from audit.report.blocks import Check, skipped, worst
 
 ID, TITLE = "hessian-probe", "The bending of the loss agrees with plain double differentiation"
 TOLERANCE = 1e-8
 ROUNDING = 16  # in units of the arithmetic's ε: what a few sums and differences lose
-FEW = 32
+FEW = 32  # samples that the Hessian is probed on
 AFFECTS = ["flatness", "duality"]
 
 
@@ -48,7 +49,7 @@ class Probe:
 
 def check_curvature(audit: Audit) -> Check:
     """vᵀ H v of every layer, from (x, J, S) and by differentiating the loss twice with respect to W."""
-    few = few_samples(audit, most=FEW)
+    few = on_few_samples(audit, most=FEW)
     layers = [layer for layer in few.layers if layer.calls == 1 and not layer.tied_with]
     if not layers:
         return _skipped("Every dense layer shares its weights, so none has a Hessian of its own.")
@@ -108,10 +109,49 @@ def _by_double_backward(few: Audit, layer: DenseLayer, v: Tensor) -> float:
     v = v.reshape(W.shape).to(W)
     with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
         batches = few.capture.batches(few.train.x, few.train.y)
-        answers = [functional_call(few.network, {name: W}, (x,))[:rows] for _, rows, x, _ in batches]
+        answers = [functional_call(few.network, {name: W}, (batch.x,))[: batch.rows] for batch in batches]
         loss = few.loss.value(torch.cat(answers).reshape(len(few.train), -1).double(), few.train.y)
         (g,) = torch.autograd.grad(loss.mean(), W, create_graph=True)
         if not g.requires_grad:
             return 0.0
         (Hv,) = torch.autograd.grad((g * v).sum(), W, allow_unused=True, materialize_grads=True)
     return float((v * Hv).sum())
+
+
+# Does the same come out twice, and does it come out in single precision too?
+
+
+MORE = 256  # samples whose scores are compared in both precisions
+EVERYTHING = ["gap", "duality", "flatness", "fisher", "sensitivity"]
+
+
+def check_determinism(audit: Audit) -> Check:
+    """A second capture of the same samples must give the same bits."""
+    few = on_few_samples(audit)
+    first, second = (list(few.capture.full(few.train.x, few.train.y)) for _ in range(2))
+    different = sum(not _same_bits(a, b) for a, b in zip(first, second, strict=True))
+    words = "Chunks whose scores or Jacobians differ in any bit when the same samples are captured again."
+    return worst("determinism", "The same samples give the same numbers twice", different, 0, words, EVERYTHING)
+
+
+def check_single_precision(audit: Audit) -> Check:
+    """The scores in float32, as the model would run in production, against float64."""
+    few = on_few_samples(audit, most=MORE)
+    double = replace(few.capture, network=copy.deepcopy(few.network).double())
+    single = replace(few.capture, network=copy.deepcopy(few.network).float())
+    precise, rough = (
+        torch.cat([record.f for record in capture.forward(few.train.x, few.train.y)]) for capture in (double, single)
+    )
+    scale = max(float(precise.abs().max()), 1e-300)
+    words = (
+        f"Largest difference of a score between float32 and float64 over {len(few.train)} samples, relative to the "
+        "largest score."
+    )
+    title = "Single and double precision agree"
+    value = float((precise - rough).abs().max()) / scale
+    return worst("single-precision", title, value, 1e-3, words, EVERYTHING)
+
+
+def _same_bits(a: Record, b: Record) -> bool:
+    layers = all(torch.equal(a.layers[name].J, b.layers[name].J) for name in a.layers)
+    return torch.equal(a.f, b.f) and layers

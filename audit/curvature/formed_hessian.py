@@ -6,13 +6,16 @@ triangles, with a row for each sample, all of it is one matrix product, with a q
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from audit.maths.blocks import CACHED_SINGLE, TABLE, blocks
 from audit.network.record import Record
 
 NARROW = 128  # inputs up to which x xᵀ of every sample is tabulated
-TABLE = 1 << 21  # numbers in one block of such a table
 
 
 class HessianMatrix:
@@ -61,10 +64,9 @@ def _triangles(record: Record, name: str) -> Tensor:
     x, A = record.layers[name].x.double()[:, 0], record.gauss_newton_root(name)[:, :, 0]  # [n, in]  [n, C, out]
     (o, p), (i, j) = (torch.triu_indices(size, size, device=x.device) for size in (A.shape[2], x.shape[1]))
     total = x.new_zeros(len(o), len(i))
-    rows = max(1, TABLE // (len(i) + A.shape[2] ** 2))
-    for x_part, A_part in zip(torch.split(x, rows), torch.split(A, rows), strict=True):
-        S = (A_part.mT @ A_part).flatten(1)[:, o * A.shape[2] + p]
-        total.addmm_(S.T, x_part[:, i] * x_part[:, j])
+    for part in blocks(len(x), len(i) + A.shape[2] ** 2, TABLE):
+        S = (A[part].mT @ A[part]).flatten(1)[:, o * A.shape[2] + p]
+        total.addmm_(S.T, x[part][:, i] * x[part][:, j])
     return total
 
 
@@ -118,3 +120,91 @@ def _add_symmetric(H: Tensor, o: int, block: Tensor) -> None:
     row = block.view(H.shape[1], -1, H.shape[3])
     H[o, :, o:] += row
     H[o + 1 :, :, o] += row[:, 1:].permute(1, 2, 0)
+
+
+# The Hessian of one layer in single precision: good for directions, not for final numbers, and twice as quick.
+#
+# H = mean Σ_{t,t'} AᵀA ⊗ x_t x_t'ᵀ with A the root of the Gauss–Newton curvature. A is scaled to its largest entry
+# before it is rounded, since a confident network's curvature of 1e-40 is still a curvature; and what is zero in every
+# sample (the margin of an image, a dead neuron) is left out of x, since H is zero there.
+
+
+@dataclass(frozen=True)
+class SingleHessian:
+    """H / scale on the inputs in use, with x and A in single precision."""
+
+    shape: tuple[int, int]  # [out, inputs in use]
+    scale: float
+    x: Tensor  # [n, T, inputs in use]
+    A: Tensor  # [n, C, T·out]  AᵀA/n = S/scale
+    used: Tensor  # [in]  which inputs are in use
+    room: int  # bytes that a basis of vectors may take
+
+    @property
+    def dim(self) -> int:
+        """Rows of H."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of what `times` takes and gives."""
+        return torch.float32
+
+    def times(self, V: Tensor) -> Tensor:
+        """H V / scale; V [k, out, inputs in use] → the same shape."""
+        u = weights_jvp(self.x, V.to(self.x.device))
+        for part in blocks(len(u), self.A[0].numel(), CACHED_SINGLE):
+            torch.bmm(u[part] @ self.A[part].mT, self.A[part], out=u[part])
+        return weights_vjp(self.x, u, V.shape)
+
+    def whole(self, V: Tensor) -> Tensor:
+        """V [k, out, inputs in use] → [k, out, in], double precision."""
+        filled = torch.zeros(*V.shape[:2], len(self.used), dtype=torch.float64, device=V.device)
+        filled[:, :, self.used] = V.double()
+        return filled
+
+
+def single_precision(records: Iterable[Record], name: str, samples: int, room: int) -> SingleHessian | None:
+    """H of the mean loss over `samples` in `records`; None where it does not fit into `room`, or has a curved tail."""
+    parts: list[tuple[slice, Tensor]] = []
+    x = A = torch.empty(0)
+    for record in records:
+        layer = record.layers[name]
+        bytes_each = 4 * (2 * layer.x[0].numel() + layer.J[0].numel())  # x twice, while the inputs in use are picked
+        if samples * bytes_each > room or layer.residual_times is not None:
+            return None
+        if not parts:
+            shapes = layer.x.shape[1:], layer.J.flatten(2).shape[1:]
+            x, A = (torch.empty(samples, *shape, device=layer.x.device) for shape in shapes)
+        x[record.start : record.start + len(layer.x)] = layer.x
+        parts += _fill(A, record, layer.J)
+    largest = torch.stack([size for _, size in parts]).max()
+    for rows, size in parts:
+        A[rows] *= size / largest
+    used = (x != 0).flatten(0, 1).any(0)
+    x = x if bool(used.all()) else x[:, :, used]
+    shape = layer.layer.out_features, x.shape[2]
+    return SingleHessian(shape, float(largest.square() / samples), x, A, used, room)
+
+
+def _fill(A: Tensor, record: Record, J: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Writes the record's part of A, some rows at a time, each such part over its largest entry; rows and entry."""
+    for part in blocks(len(J), J[0].numel(), CACHED_SINGLE):
+        root = record.loss_function.curvature_root_times(record.f[part], J[part].double()).flatten(2)
+        largest = torch.stack(torch.aminmax(root)).abs().max().clamp(min=torch.finfo(torch.float64).tiny)
+        rows = slice(record.start + part.start, record.start + part.stop)
+        A[rows] = root.div_(largest)
+        yield rows, largest
+
+
+def weights_jvp(x: Tensor, V: Tensor) -> Tensor:
+    """V x: x [n, T, in], V [k, out, in] → [n, k, T·out]."""
+    (n, T, _), (k, out, _) = x.shape, V.shape
+    return (x.flatten(0, 1) @ V.flatten(0, 1).T).reshape(n, T, k, out).transpose(1, 2).reshape(n, k, T * out)
+
+
+def weights_vjp(x: Tensor, U: Tensor, shape: torch.Size) -> Tensor:
+    """Σ u xᵀ over samples and tokens: U [n, k, T·out] → [k, out, in]."""
+    (n, T, _), (k, out, _) = x.shape, shape
+    by_token = U.reshape(n, k, T, out).transpose(1, 2).reshape(n * T, k * out)  # no copy where T = 1
+    return (by_token.T @ x.flatten(0, 1)).reshape(shape)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
+
+from audit.maths.blocks import CACHED_SINGLE, blocks
 
 Array = NDArray[np.generic]
 Ids = NDArray[np.int64]
@@ -20,7 +21,6 @@ Flags = NDArray[np.bool_]
 
 HALVES = 8  # random halves of the features that a coincidence is looked for in
 PAIRS = 50  # pairs that the report lists
-SUMMED = 1 << 17  # numbers summed at once: 1 MB, which a processor's cache holds
 
 
 def row_ids(*parts: Array) -> list[Ids]:
@@ -46,10 +46,10 @@ def _sums(rows: Array, dtype: np.dtype[np.generic]) -> NDArray[np.uint64]:
     width = rows.shape[1] * (dtype.itemsize // word.itemsize)
     factors = np.random.default_rng(0).integers(1 << 63, size=width, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     sums = np.empty(len(rows), np.uint64)
-    for start in range(0, len(rows), step := max(1, SUMMED // max(1, width))):
-        words = _canonical(rows[start : start + step], dtype).view(word).astype(np.uint64)
+    for part in blocks(len(rows), width, CACHED_SINGLE):
+        words = _canonical(rows[part], dtype).view(word).astype(np.uint64)
         words ^= words >> np.uint64(32)  # the last bits of a float are often zero, and a product moves no bit down
-        sums[start : start + step] = words @ factors
+        sums[part] = words @ factors
     return sums
 
 
@@ -64,47 +64,34 @@ def _canonical(rows: Array, dtype: np.dtype[np.generic]) -> Array:
 
 @dataclass(frozen=True)
 class Twins:
-    """Equal inputs within and across two splits. All arrays hold positions in the samples as used."""
+    """Equal inputs within and across two splits. All arrays are over the samples as used: n of train, m of test."""
 
     train_x: Ids  # [n] number of the input
     train_y: Ids  # [n] number of the label
     test_x: Ids  # [m]
     test_y: Ids
+    across: Flags  # [m] test samples whose input is in train …
+    across_same_label: Flags  # [m] … with the same label
+    conflicts_across: Flags  # [m] … with another label
+    conflicts_in_train: Flags  # [n] train samples whose input is in train again with another label
+    repeated_in_train: Flags  # [n] … with the same label: how often twins are natural here
 
     @classmethod
     def of(cls, train: tuple[Array, Array], test: tuple[Array, Array]) -> Twins:
         """From x [n, ...] and y [n] or [n, k] of both splits."""
         x, x_test = row_ids(train[0], test[0])
         y, y_test = row_ids(train[1], test[1])
-        return cls(x, y, x_test, y_test)
-
-    @cached_property
-    def across(self) -> Flags:
-        """Test samples whose input is in train [m]."""
-        return np.isin(self.test_x, self.train_x)
-
-    @cached_property
-    def across_same_label(self) -> Flags:
-        """Test samples whose input is in train with the same label [m]."""
-        return np.isin(_joint(self.test_x, self.test_y), _joint(self.train_x, self.train_y))
-
-    @cached_property
-    def conflicts_across(self) -> Flags:
-        """Test samples whose input is in train with another label [m]."""
-        labels = _labels_per_input(self.train_x, self.train_y)
-        return self.across & (np.array([labels.get(x, 0) for x in self.test_x]) > self.across_same_label)
-
-    @cached_property
-    def conflicts_in_train(self) -> Flags:
-        """Train samples whose input is in train again with another label [n]."""
-        labels = _labels_per_input(self.train_x, self.train_y)
-        return np.array([labels[x] > 1 for x in self.train_x], dtype=bool)
-
-    @cached_property
-    def repeated_in_train(self) -> Flags:
-        """Train samples that have a twin with the same label in train [n]: how often twins are natural here."""
-        _, inverse, counts = np.unique(_joint(self.train_x, self.train_y), return_inverse=True, return_counts=True)
-        return np.asarray(counts[inverse.reshape(-1)] > 1)
+        both, both_test, labels = _joint(x, y), _joint(x_test, y_test), _labels_per_input(x, y)
+        across, same = np.isin(x_test, x), np.isin(both_test, both)
+        _, inverse, counts = np.unique(both, return_inverse=True, return_counts=True)
+        return cls(
+            *(x, y, x_test, y_test),
+            across=across,
+            across_same_label=same,
+            conflicts_across=across & (np.array([labels.get(one, 0) for one in x_test]) > same),
+            conflicts_in_train=np.array([labels[one] > 1 for one in x], dtype=bool),
+            repeated_in_train=np.asarray(counts[inverse.reshape(-1)] > 1),
+        )
 
     def same_samples(self) -> bool:
         """Whether the two splits hold the very same samples, in whatever order."""

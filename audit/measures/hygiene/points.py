@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from audit.maths.nearest import ROUNDING_SINGLE
+from audit.maths.blocks import CACHED, POINTS, blocks
 
+ROUNDING, ROUNDING_SINGLE = (torch.finfo(dtype).eps for dtype in (torch.float64, torch.float32))
 RANK = 96  # directions
 WIDTH = 4  # times as many features there must be, or a product over all of them is as quick
 FEWEST = 500  # points on either side, or finding the directions takes longer than it saves
@@ -129,3 +131,75 @@ def sampled_products(a: Tensor, b: Tensor, row: Tensor, column: Tensor) -> Tenso
         pairs = torch.sparse_csr_tensor(ends, column, a.new_zeros(len(column)), (len(a), len(b)))
         products: Tensor = torch.sparse.sampled_addmm(pairs, a, b.T, beta=0).values()
     return products
+
+
+# Samples as points: shifted and scaled by feature when they are compared, and made ready to be searched.
+
+
+class Ready:
+    """Train samples b that are searched: what every search among them needs."""
+
+    def __init__(self, space: Space, rows: Tensor) -> None:
+        """The samples at `rows` [u] of train."""
+        u, V = len(rows), len(space.varying)
+        self.norms = torch.zeros(u, dtype=torch.float64, device=rows.device)  # [u] ‖b‖²
+        self.single = self.norms.new_empty(u, V, dtype=torch.float32) if u * V <= POINTS else None  # [u, V]
+        self._screen: Screen | None = None
+        for part in blocks(u, space.train.shape[1], CACHED):
+            single = None if self.single is None else self.single[part]
+            space.place(space.train[rows[part]], single, self.norms[part])
+
+    def screen(self, points: int) -> Screen | None:
+        """The screen for a search around so many points, where it may pay."""
+        if self._screen is None and self.single is not None and worth_a_screen(self.single, points):
+            self._screen = Screen(self.single, self.norms.max())
+        return self._screen if self._screen is None or self._screen.pays else None
+
+
+@dataclass(frozen=True)
+class Space:
+    """Samples as points, in the numbers they came in; shifted and scaled, by feature, when they are compared."""
+
+    name: str  # "input", "standardised input" or "features"
+    train: Tensor  # [n, D]
+    test: Tensor  # [m, D]
+    shift: Tensor  # [D] float64: distances do not change by it, their rounding does
+    scale: Tensor  # [D] float64
+    varying: Tensor  # [V] features that differ between train samples: no other one can tell which of them is near
+
+    @classmethod
+    def of(cls, name: str, train: Tensor, test: Tensor, standardise: bool = False) -> Space:
+        """A space centred on train; a feature that never varies in train keeps its own unit."""
+        train, test = train.flatten(1), test.flatten(1)
+        mean = train.mean(0, dtype=torch.float64)
+        scale = torch.ones_like(mean)
+        if standardise:
+            deviation = _deviation(train)
+            constant = deviation <= ROUNDING * mean.abs()
+            scale = torch.where(constant, scale, 1 / deviation.where(~constant, scale))
+        first = train[0].double()
+        mean_is_first = (mean - first).abs() <= len(train) * ROUNDING * first.abs()
+        shift = torch.where(mean_is_first, first, mean)  # a constant becomes exactly zero
+        varying = torch.nonzero(train.amax(0) != train.amin(0))[:, 0]
+        return cls(name, train, test, shift, scale, varying)
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Samples x [q, D] shifted and scaled."""
+        return (x.double() - self.shift).mul_(self.scale)
+
+    def place(self, x: Tensor, single: Tensor | None, norms: Tensor) -> None:
+        """Writes the features that vary, in single precision [q, V], and ‖x‖² [q] of samples x [q, D]."""
+        for part in blocks(len(x), x.shape[1], CACHED):
+            scaled = self.scaled(x[part])
+            if single is not None:
+                single[part] = scaled.float().index_select(1, self.varying)
+            norms[part] = scaled.square_().sum(1)
+
+
+def _deviation(x: Tensor) -> Tensor:
+    """Standard deviation of every feature of x [n, D] in float64; exactly zero for one that never varies."""
+    parts = list(blocks(len(x), x.shape[1], CACHED))
+    first = x[0].double()  # what is left after its subtraction is exactly zero for a constant
+    mean = torch.stack([(x[part].double() - first).sum(0) for part in parts]).sum(0) / len(x)
+    squares = ((x[part].double() - first).sub_(mean).square_().sum(0) for part in parts)
+    return torch.stack(list(squares)).sum(0).div_(len(x)).sqrt_()

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from audit.measures.hygiene.screen import Screen, how_many, positions, sampled_products, smallest
-from audit.measures.hygiene.space import Ready
+from audit.maths.blocks import PAIRS_PROPOSED
+from audit.measures.hygiene.points import Ready, Screen, how_many, positions, sampled_products, smallest
 
 NEIGHBOURS = 10  # k
 FIRST = 18  # voters that are measured to learn how far the neighbours can be: more than there are neighbours
 DENSE = 8  # products of pairs within a matrix product take the time of one product of a pair by itself
-MANY = 1 << 20  # pairs (30 MB) that a block may propose
 
 Table = tuple[Tensor, Tensor]  # ‖b‖² − 2 a·b and the voters of each point [q, m]
 
@@ -164,7 +163,7 @@ def reach(squared: Tensor, weight: Tensor, own: Tensor | None) -> tuple[Tensor, 
 def _within(squared: Tensor, most: Tensor) -> Pairs | None:
     """The pairs up to `most` [q] among all [q, u]; None where they are too many to be candidates."""
     close = squared <= most[:, None]
-    if how_many(close) > MANY:
+    if how_many(close) > PAIRS_PROPOSED:
         return None
     row, column = positions(close)
     return Pairs(row, column, squared[row, column])
