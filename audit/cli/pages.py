@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from audit.render.write import Written
-    from audit.report.document import Document
+    from audit.report.schema import Document
 
 Pages = Annotated[str, typer.Option("-f", "--format", help="Which files to write, of html,pdf,json,md.")]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any
@@ -12,6 +11,7 @@ from audit.findings.rule import LEVELS, Rule, Verdict
 from audit.findings.rules import RULES
 from audit.findings.unjudged import not_judged
 from audit.measures.report import Report
+from audit.report.paths import value_at
 from audit.report.report import Finding
 
 FIRST_PAGE = 6  # findings; the others follow behind the contents
@@ -54,23 +54,9 @@ def _finding(report: Report, rule: Rule, verdict: Verdict) -> Finding:
     )
 
 
-# Finds what stands at a path of the report, so that a finding can only cite what is really there.
-
-
-STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
-
-
-def value_at(report: Report, path: str) -> Any:
-    """What the report has at a path such as `layers[0].duality.sharp.share`."""
-    here: Any = report
-    for name, place in STEP.findall(path):
-        here = here[int(place)] if place else getattr(here, name)
-    return here
-
-
 def cited(report: Report, paths: Iterable[str]) -> dict[str, Any]:
     """Every path with its value, as in the JSON; a number that does not exist is no evidence and is left out."""
-    found = {path: value_at(report, path) for path in paths}
+    found = {path: value_at(path, report) for path in paths}
     return {path: _plain(value) for path, value in found.items() if value is not None}
 
 

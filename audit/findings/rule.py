@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from audit.measures.report import Report
-
-Level = Literal["concern", "watch", "note", "good"]
-LEVELS: tuple[Level, ...] = ("concern", "watch", "note", "good")  # heaviest first
+from audit.report.report import LEVELS as LEVELS
+from audit.report.report import Level as Level
 
 NO_LIMIT = "There is no limit in it: it describes and does not judge."
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from audit.policy.sentences import verdict_line
+from audit.policy.rules import verdict_line
 from audit.render.page import render_markdown
 from audit.render.statements import Statement, loudest_first, statements
 from audit.render.templates import cell

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -54,7 +55,7 @@ def write_report(
     page. A PDF needs libraries that pip cannot install; without them the other files are still written.
     """
     begin = time.perf_counter()
-    values = report.as_read()  # what `gen-audit render` sees later, so that it draws the same page
+    values = json.loads(report.as_read().to_json())  # what `gen-audit render` sees later
     baseline = None if comparison is None else asdict(comparison)
     page = partial(render_html, values, templates=templates, comparison=baseline)
     pages = {

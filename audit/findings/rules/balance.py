@@ -6,8 +6,8 @@ from audit.findings.phrases import listed
 from audit.findings.rule import Rule, Verdict
 from audit.measures.hygiene.block import ClassBalance
 from audit.measures.report import Report
-from audit.report.identity import SplitReport
 from audit.report.numbers import number, percent
+from audit.report.report import SplitReport
 
 P = "hygiene.class_balance"
 
