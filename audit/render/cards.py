@@ -6,8 +6,10 @@ A measure takes its cards from the file of its name; `ALL_CARDS` has them in the
 from __future__ import annotations
 
 import difflib
+import re
 import textwrap
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 from audit.errors import UsageError
@@ -165,3 +167,52 @@ def card_text(card: Card) -> str:
 
 def _wrapped(lead: str, words: str) -> list[str]:
     return textwrap.wrap(words, WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead), break_on_hyphens=False)
+
+
+# Definition cards for paper: grouped, with every work named once and numbered.
+
+
+TITLES = {entry.key: entry.title for entry in CATALOGUE}
+GROUPS = {**TITLES, "findings": "Findings"}
+WORK = re.compile(r"^(?P<work>.{30,}?\(\d{4}\))(?:, (?P<place>.*))?$")
+
+Group = tuple[str, list[tuple[int, str]], list[tuple[Card, str, str]]]  # heading, works, cards with limits and sources
+
+
+def grouped(cards: Sequence[Card] = ALL_CARDS) -> Iterator[tuple[str, str, list[Card]]]:
+    """Key, heading and cards of each section that has any, and of the findings."""
+    for key, name in GROUPS.items():
+        if own := [card for card in cards if card.id.startswith(f"{key}.")]:
+            yield key, name, own
+
+
+def short_cards(cards: Sequence[Card] = ALL_CARDS) -> Iterator[Group]:
+    """The cards of each section; works that several cards cite stand once above them."""
+    cited = Counter(work for card in cards if (work := _work(card)))
+    numbers = {work: place for place, work in enumerate((work for work in cited if cited[work] > 1), start=1)}
+    for key, name, own in grouped(cards):
+        works = dict.fromkeys(work for card in own if (work := _work(card)) in numbers)
+        if key in TITLES:
+            limits = [_limits(card, own[:place]) for place, card in enumerate(own)]
+            sources = [_source(card, numbers) for card in own]
+            yield name, [(numbers[work], work) for work in works], list(zip(own, limits, sources, strict=True))
+
+
+def _limits(card: Card, before: Sequence[Card]) -> str:
+    """What the number cannot tell; where an earlier card says the same, that one is named."""
+    same = next((other.title for other in before if other.cannot_tell == card.cannot_tell), None)
+    return f"as for {same}." if same and card.cannot_tell else card.cannot_tell
+
+
+def _work(card: Card) -> str | None:
+    found = WORK.match(card.source)
+    return found["work"] if found else None
+
+
+def _source(card: Card, numbers: dict[str, int]) -> str:
+    """The source with its work as a number: [2], Eqs. 8–9."""
+    found = WORK.match(card.source)
+    if found and found["work"] in numbers:
+        place = f", {found['place']}" if found["place"] else ""
+        return f"[{numbers[found['work']]}]{place}{'' if place.endswith('.') else '.'}"
+    return card.source if card.source.endswith(".") else f"{card.source}."

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from drawn import render_markdown
 from mutations import example
 
 from audit.cli.terminal import summary
 from audit.findings import judge
-from audit.render.page import render_markdown
 
 
 def test_the_terminal_prints_level_and_title_of_the_first_page() -> None:
