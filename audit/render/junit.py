@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from audit.measures.report import Report
-from audit.render.labels import title
+from audit.render.sentences import title
 from audit.render.statements import Statement, statements
 from audit.report.paths import value_at
 

@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from audit.measures.gap.block import GapReport
 from audit.measures.report import Report
-from audit.render.labels import gap_sentences, title
+from audit.render.sentences import gap_sentences, title
 from audit.report.numbers import interval, number, percent, points
 from audit.report.report import Finding
 

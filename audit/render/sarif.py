@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from audit.measures.report import Report
-from audit.render.labels import file_name
+from audit.render.sentences import file_name
 from audit.render.statements import Statement, loudest_first, statements
 
 if TYPE_CHECKING:  # a policy compares, which takes numpy

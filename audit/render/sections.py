@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from audit.compare.result import Comparison
-from audit.findings.phrases import layer as called
+from audit.findings.sentences import layer as called
 from audit.measures.catalogue import CATALOGUE
 from audit.measures.duality.block import Carriers, DualityBlock, FlatPart, SharpPart
 from audit.measures.fisher.block import PacBayes

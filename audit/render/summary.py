@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from audit.findings.judge import FIRST_PAGE
-from audit.findings.phrases import layer as called
+from audit.findings.findings import FIRST_PAGE
+from audit.findings.sentences import layer as called
 from audit.measures.report import Report
 from audit.render.cards import ALL_CARDS
 from audit.report.numbers import interval, number

@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from audit.measures.report import Report
-from audit.render import cyclonedx, github, junit, labels, model_index, notebook, page, sarif
+from audit.render import cyclonedx, github, junit, model_index, notebook, page, sarif, sentences
 
 
 def report_of(values: dict[str, Any]) -> Report:
@@ -52,5 +52,5 @@ render_cyclonedx = _of_values(cyclonedx.render_cyclonedx)
 render_model_index = _of_values(model_index.render_model_index)
 render_notebook = _of_values(notebook.render_notebook)
 workflow_commands = _of_values(github.workflow_commands)
-gap_sentences = _of_values(labels.gap_sentences)
-picture_sentence = _of_values(labels.picture_sentence)
+gap_sentences = _of_values(sentences.gap_sentences)
+picture_sentence = _of_values(sentences.picture_sentence)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath, PureWindowsPath
 
-from audit.findings.phrases import explained, within
-from audit.findings.phrases import scores as scores
+from audit.findings.sentences import explained, within
+from audit.findings.sentences import scores as scores
 from audit.measures.report import LayerReport, Report
 from audit.report.fields import Interval
 from audit.report.numbers import number, percent, points
