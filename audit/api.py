@@ -51,7 +51,7 @@ class Report(plain.Report):
 
     def _repr_html_(self) -> str:
         """How a notebook shows the report."""
-        return render_notebook(self.to_dict())
+        return render_notebook(self)
 
 
 def audit_model(

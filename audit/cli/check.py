@@ -64,7 +64,7 @@ def check(
     import json
 
     from audit.policy import judge, policy_in_force
-    from audit.policy.sentences import lines
+    from audit.policy.rules import lines
     from audit.render.github import tell_github
     from audit.render.output import check_writable, staged
 

@@ -21,7 +21,7 @@ def config(data: Folder = None, config: ConfigPath = None, as_json: AsJson = Fal
     from dataclasses import asdict
 
     from audit.policy import policy_in_force
-    from audit.policy.sentences import counted
+    from audit.policy.rules import counted
 
     files = config_files(config, data)
     settings, origins = resolve_with_origins({}, files)

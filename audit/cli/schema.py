@@ -31,12 +31,13 @@ def schema(which: Which = "report", as_json: AlreadyJson = False) -> None:
 
 
 def _schema(which: str) -> dict[str, Any]:
-    from audit.report.document import schema_of
+    from audit.report.schema import schema_of
 
     if which == "report":
-        from audit.measures.report import KNOWN_PATHS
+        from audit.measures.report import Report
+        from audit.report.report import SCHEMA
 
-        return KNOWN_PATHS.schema
+        return schema_of(Report, SCHEMA)
     if which == "comparison":
         from audit.compare import result as comparison
 

@@ -95,10 +95,9 @@ def entries(old: Report, new: Report) -> list[Compared]:
 
 
 def _compared(old: Measured, new: Measured, matched: Matched | None) -> list[Number]:
-    documents = old.report.to_dict(), new.report.to_dict()
     numbers = []
     for entry in entries(old.report, new.report):
-        found = [find(entry.key, document)[0] for document in documents]
+        found = [find(entry.key, side.report)[0] for side in (old, new)]
         if all(part.missing for part in found):
             continue  # neither report has it: regression has no Fisher block
         why = _other_settings(old.report, new.report) or _other_layers(entry, old.report, new.report) or _missing(found)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from audit.report.document import Document
-from audit.report.fields import Interval, says
+from audit.report.fields import Interval, Kind, says
+from audit.report.schema import Document
 
 SCHEMA = "gen-audit/compare/1"
 BETTER, WORSE = "better", "worse"  # where one side is the good one: test error and test loss
@@ -37,7 +37,7 @@ class Number:
     key: str = says("its path in report.json")
     name: str
     section: str = says("observed, flatness, fisher, sensitivity or duality")
-    kind: str = says("how it is shown: number, percent or share")
+    kind: Kind = says("how it is shown: number, percent or share")
     old: float | None
     new: float | None
     difference: float | None = says("new minus old")

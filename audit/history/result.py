@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from audit.report.document import Document
-from audit.report.fields import Interval, says
+from audit.report.fields import Interval, Kind, says
+from audit.report.schema import Document
 
 SCHEMA = "gen-audit/history/1"
 
@@ -42,7 +42,7 @@ class Trend:
     key: str = says("its path in report.json")
     name: str
     section: str
-    kind: str
+    kind: Kind
     values: list[float | None]
     ci95: list[Interval]
     comparable: list[bool] = says("whether the audit's value can stand beside the latest one's")

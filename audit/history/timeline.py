@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from audit import __version__
 from audit.compare.catalogue import INSIDE, OBSERVED, PRIMARY, verdict
@@ -118,13 +117,13 @@ def _value(member: Named, entry: Compared) -> float:
 
 def _trends(members: Sequence[Named]) -> list[Trend]:
     """Every number that at least one of the audits has."""
-    documents = [member.report.to_dict() for member in members]
-    latest = members[-1].report
+    reports = [member.report for member in members]
+    latest = reports[-1]
     test = [True] * len(members)  # a line shares its test samples
-    train = [same_samples(latest, member.report, "train") for member in members]
+    train = [same_samples(latest, report, "train") for report in reports]
     trends = [
-        *(_trend(entry, documents, test if entry.key.startswith("gap.test") else train) for entry in OBSERVED),
-        *(_trend(entry, documents, [comparable_inside(latest, m.report, entry) for m in members]) for entry in INSIDE),
+        *(_trend(entry, reports, test if entry.key.startswith("gap.test") else train) for entry in OBSERVED),
+        *(_trend(entry, reports, [comparable_inside(latest, one, entry) for one in reports]) for entry in INSIDE),
     ]
     return [trend for trend in trends if any(value is not None for value in trend.values)]
 
@@ -135,8 +134,8 @@ def comparable_inside(one: Report, other: Report, entry: Compared) -> bool:
     return matched and architecture(one) == architecture(other) and same_samples(one, other, "train")
 
 
-def _trend(entry: Compared, documents: Sequence[dict[str, Any]], comparable: list[bool]) -> Trend:
-    found = [find(entry.key, document)[0] for document in documents]
+def _trend(entry: Compared, reports: Sequence[Report], comparable: list[bool]) -> Trend:
+    found = [find(entry.key, report)[0] for report in reports]
     return Trend(
         key=entry.key,
         name=entry.name,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
+from audit.compare.result import Comparison
+from audit.measures.report import Report
 from audit.render.templates import draw
 
 # What a reader of paper does not see; text is escaped and holds neither tags nor quotes.
@@ -16,16 +17,16 @@ BEFORE_INLINE = re.compile(r" (?=<(?:a|b|code|em|span|strong)\b)")
 
 
 def render_html(
-    report: dict[str, Any],
+    report: Report,
     paper: bool = False,
     templates: Path | None = None,
-    comparison: dict[str, Any] | None = None,
+    comparison: Comparison | None = None,
 ) -> str:
-    """The page of a report's JSON values; the same values give the same bytes.
+    """The page of a report; the same report gives the same bytes.
 
     On `paper` nothing can be folded: definition cards become short paragraphs, tables that only a screen folds away are
-    left out, and so are the tags that only a machine reads, which a PDF would take long to lay out. `comparison` holds
-    the values of a comparison with a baseline, for the section about it.
+    left out, and so are the tags that only a machine reads, which a PDF would take long to lay out. `comparison` with a
+    baseline gets a section of its own.
     """
     page = draw("report.html.j2", templates, report=report, paper=paper, comparison=comparison)
     page = WITHIN_NUMBER.sub("\u00a0", page)
@@ -43,6 +44,6 @@ def for_paper(page: str) -> str:
 # The report as Markdown, for a pull request or a wiki.
 
 
-def render_markdown(report: dict[str, Any], templates: Path | None = None) -> str:
-    """The summary of a report's JSON values; the same values give the same bytes."""
+def render_markdown(report: Report, templates: Path | None = None) -> str:
+    """The summary of a report; the same report gives the same bytes."""
     return draw("report.md.j2", templates, report=report)

@@ -7,9 +7,13 @@ alone decides, so that the failures in a file are exactly the rules that fail th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-if TYPE_CHECKING:
+from audit.measures.report import Report
+from audit.report.blocks import Check
+from audit.report.report import Finding
+
+if TYPE_CHECKING:  # a policy compares, which takes numpy
     from audit.policy import RuleResult, Verdict
 
 Group = Literal["rule", "warning", "check", "assumption", "finding"]
@@ -39,10 +43,10 @@ class Statement:
         return f"{self.group}/{self.id}"
 
 
-def statements(report: dict[str, Any], verdict: Verdict | None = None) -> list[Statement]:
+def statements(report: Report, verdict: Verdict | None = None) -> list[Statement]:
     """Everything the report says, rules first, in the report's order."""
-    checks = [_check(check, decides=verdict is None) for check in report["checks"]]
-    said = [*map(_warning, report["warnings"]), *checks, *map(_finding, report["findings"])]
+    checks = [_check(check, decides=verdict is None) for check in report.checks]
+    said = [*map(_warning, report.warnings), *checks, *map(_finding, report.findings)]
     if verdict is None:
         return said
     subjects = {_subject(statement): statement for statement in said}
@@ -76,31 +80,31 @@ def _warning(sentence: str) -> Statement:
     return Statement("warning", "before-any-number", "To know before any number", sentence, "open", "warning")
 
 
-def _check(check: dict[str, Any], decides: bool) -> Statement:
-    outcome: Outcome = "passed" if check["status"] == "passed" else "open"
+def _check(check: Check, decides: bool) -> Statement:
+    outcome: Outcome = "passed" if check.status == "passed" else "open"
     level: Loudness = "none"
-    group: Group = "check" if check["kind"] == "check" else "assumption"
-    if check["status"] == "failed":
+    group: Group = "check" if check.kind == "check" else "assumption"
+    if check.status == "failed":
         outcome = "failed" if group == "check" and decides else "open"
         level = "note" if group == "assumption" else "error" if decides else "warning"
-    return Statement(group, check["id"], check["title"], _measured(check), outcome, level)
+    return Statement(group, check.id, check.title, _measured(check), outcome, level)
 
 
-def _measured(check: dict[str, Any]) -> str:
+def _measured(check: Check) -> str:
     """What was done, and the number it gave."""
-    opening = {"failed": "This does not hold here. "}.get(check["status"], "")
-    if check["value"] is None or check["tolerance"] is None:
-        return f"{opening}{check['explanation']}"
-    return f"{opening}{check['explanation']} Measured {check['value']:.3g}, allowed {check['tolerance']:.3g}."
+    opening = {"failed": "This does not hold here. "}.get(check.status, "")
+    if check.value is None or check.tolerance is None:
+        return f"{opening}{check.explanation}"
+    return f"{opening}{check.explanation} Measured {check.value:.3g}, allowed {check.tolerance:.3g}."
 
 
-def _finding(finding: dict[str, Any]) -> Statement:
+def _finding(finding: Finding) -> Statement:
     return Statement(
         group="finding",
-        id=finding["id"],
-        title=finding["title"],
-        text=finding["explanation"],
-        level=OF_FINDING.get(finding["level"], "none"),
-        advice=finding["advice"],
-        source=finding["source"],
+        id=finding.id,
+        title=finding.title,
+        text=finding.explanation,
+        level=OF_FINDING.get(finding.level, "none"),
+        advice=finding.advice,
+        source=finding.source,
     )

@@ -15,8 +15,7 @@ from markupsafe import Markup, escape
 
 from audit import __version__
 from audit.errors import UsageError
-from audit.render import gallery, hygiene, labels, scale, sections, summary
-from audit.render.cards import ALL_CARDS
+from audit.render import cards, gallery, hygiene, scale, sections, sentences, summary
 from audit.report import numbers
 
 PACKAGED = Path(__file__).parents[1] / "templates"  # in an installed wheel
@@ -50,10 +49,10 @@ def environment(html: bool, own: Path | None = None) -> Environment:
         keep_trailing_newline=True,
     )
     env.filters.update({function.__name__: function for function in FILTERS})
-    env.globals.update(labels=labels, hygiene=hygiene, sections=sections, gallery=gallery, summary=summary)
-    env.globals.update({function.__name__: function for function in (labels.title, labels.gap_sentences)})
+    env.globals.update(sentences=sentences, hygiene=hygiene, sections=sections, gallery=gallery, summary=summary)
+    env.globals.update({function.__name__: function for function in (sentences.title, sentences.gap_sentences)})
     env.globals.update({function.__name__: function for function in (scale.axis, scale.thinned, scale.running)})
-    env.globals.update(gutter=scale.gutter, cards=ALL_CARDS)
+    env.globals.update(gutter=scale.gutter, cards=cards)
     return env
 
 
@@ -135,7 +134,7 @@ def cell(value: Any) -> str:
 
 FILTERS: tuple[Callable[..., Any], ...] = (
     *(numbers.number, numbers.percent, numbers.share, numbers.points, numbers.shown, numbers.interval, numbers.seconds),
-    *(labels.used, labels.layer_remarks),
+    *(sentences.used, sentences.layer_remarks),
     *(data, breakable, marked, short, scale.tint),
 )
 

@@ -1,10 +1,10 @@
-"""Renderers: one finished report in, one file out, drawn from the report's JSON alone. A renderer never computes."""
+"""Renderers: one finished report in, one file out. A renderer never computes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,17 +54,16 @@ def write_report(
     page. A PDF needs libraries that pip cannot install; without them the other files are still written.
     """
     begin = time.perf_counter()
-    values = report.as_read()  # what `gen-audit render` sees later, so that it draws the same page
-    baseline = None if comparison is None else asdict(comparison)
-    page = partial(render_html, values, templates=templates, comparison=baseline)
+    read = report.as_read()  # what `gen-audit render` sees later, so that it draws the same page
+    page = partial(render_html, read, templates=templates, comparison=comparison)
     pages = {
         "json": lambda: _timed(report, time.perf_counter() - begin).to_json(),
         "html": lambda: page(paper=False),
-        "md": lambda: render_markdown(values, templates),
-        "junit": lambda: render_junit(values, verdict),
-        "sarif": lambda: render_sarif(values, verdict),
-        "cyclonedx": lambda: render_cyclonedx(values, verdict),
-        "hf": lambda: render_model_index(values),
+        "md": lambda: render_markdown(read, templates),
+        "junit": lambda: render_junit(read, verdict),
+        "sarif": lambda: render_sarif(read, verdict),
+        "cyclonedx": lambda: render_cyclonedx(read, verdict),
+        "hf": lambda: render_model_index(read),
     }
     files, missing = set(), []
     for kind in sorted(formats, key=lambda kind: kind == "json"):  # the last to be written says how long the pages took

@@ -17,7 +17,7 @@ from audit.data import choose_fitting, read_data, resolve_task
 from audit.data.dataset import Data
 from audit.data.labels import UnnamedClasses, listed
 from audit.errors import DataError
-from audit.findings import judge
+from audit.findings import add_findings
 from audit.measures.contract import Audit
 from audit.measures.report import Report
 from audit.measures.suite import Results, run_suite
@@ -89,7 +89,7 @@ def audit_sources(
             checks = run_checks(audit, results)
         measured = Measured(audit, results, parity, checks, find_warnings(audit, results), command, progress.timings)
         report = check_finite(assemble(measured))
-    return Audited(judge(report), audit, results)
+    return Audited(add_findings(report), audit, results)
 
 
 def _read(read: Callable[[Settings], Data], settings: Settings, own: tuple[str, ...] | None) -> Data:

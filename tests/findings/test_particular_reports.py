@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutations import example
 
-from audit.findings import judge
+from audit.findings import add_findings
 from audit.findings.conditions import guesses
 from audit.maths.resample import Bootstrap
 from audit.measures.gap.measure import measure_gap
@@ -22,11 +22,11 @@ from audit.run.reader_warnings import chance_warning
 
 
 def findings(report: Report) -> dict[str, Finding]:
-    return {finding.id: finding for finding in judge(report).findings}
+    return {finding.id: finding for finding in add_findings(report).findings}
 
 
 def open_questions(report: Report) -> dict[str, NotJudged]:
-    return {question.what: question for question in judge(report).not_judged}
+    return {question.what: question for question in add_findings(report).not_judged}
 
 
 def with_hygiene(**blocks: Any) -> Report:

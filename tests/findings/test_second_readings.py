@@ -9,7 +9,7 @@ import pytest
 from mutations import example
 from test_particular_reports import findings, open_questions, with_hygiene
 
-from audit.findings import judge
+from audit.findings import add_findings
 from audit.findings.conditions import guesses
 from audit.findings.rules import gap_layers
 from audit.maths.resample import Bootstrap
@@ -51,9 +51,8 @@ def test_a_class_without_a_gap_is_an_open_question_about_the_part_that_was_used(
 def test_failed_self_checks_are_told_in_the_order_of_the_report() -> None:
     report = example("example")
     checks = [replace(check, status="failed") for check in report.checks]
-    failed = [
-        row.what for row in judge(replace(report, checks=checks)).not_judged if row.why.startswith("A self-check")
-    ]
+    found = add_findings(replace(report, checks=checks))
+    failed = [row.what for row in found.not_judged if row.why.startswith("A self-check")]
     order = ["Where the gap comes from", "Flatness", "Fisher information", "Sensitivity and volume"]
     assert len(failed) > 2 and failed == [name for name in order if name in failed]
 

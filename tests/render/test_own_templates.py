@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import reports
+from drawn import render_html, render_markdown
 
 from audit.errors import UsageError
 from audit.measures.report import Report
-from audit.render.page import render_html, render_markdown
 from audit.render.templates import template_names
 from audit.render.write import write_report
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import reports
+from drawn import render_html
 from pages import Page
 
-from audit.render.page import render_html
 from audit.render.templates import environment
 
 WIDE = 6.8  # of a letter in the figures

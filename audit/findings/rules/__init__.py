@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.findings.rule import Rule
+from audit.findings.rule import FindingRule
 from audit.findings.rules import (
     balance,
     conflicts,
@@ -28,7 +28,7 @@ from audit.findings.rules import (
     wrong_input,
 )
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[FindingRule, ...] = (
     # whether there is ground to stand on
     wrong_input.RULE,
     leaked.RULE,

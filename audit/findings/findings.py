@@ -1,19 +1,76 @@
-"""What stays open after the audit, and why: said before anybody asks."""
+"""From numbers to findings, and to what stays open: every rule looks at a report, and what they say is put in order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, is_dataclass, replace
+from typing import Any
 
 from audit.findings.conditions import above_zero, below_zero, broken_blocks, why_no_gap
-from audit.findings.phrases import label, listed, sentence, some
+from audit.findings.rule import FindingRule, Observation
+from audit.findings.rules import RULES
+from audit.findings.sentences import label, listed, sentence, some
 from audit.measures.catalogue import CATALOGUE
 from audit.measures.report import Report
 from audit.report.numbers import number
-from audit.report.report import NotJudged
+from audit.report.paths import value_at
+from audit.report.report import LEVELS, Finding, NotJudged
 
-MEASURED = {entry.key: entry.title for entry in CATALOGUE if entry.place == "network"}
+FIRST_PAGE = 6  # findings; the others follow behind the contents
+NOTES = 3  # how many of them may be notes where there is something good
 NOT_PART = "It was not part of this audit."
 MANY = 6  # reasons of layers that are told apart
+
+
+def add_findings(report: Report) -> Report:
+    """The report with its findings, heaviest first, and with what could not be judged.
+
+    Order: concern, watch, note, good; within a level the order of `RULES`. Adding them twice changes nothing.
+    """
+    broken = broken_blocks(report)
+    observed = [(rule, rule.find(report)) for rule in RULES if broken.isdisjoint(rule.rests_on)]
+    findings = [_finding(report, rule, seen) for rule, seen in observed if seen is not None]
+    findings.sort(key=lambda finding: LEVELS.index(finding.level))
+    shown = {finding.id for finding in first_page(findings)}
+    marked = [replace(finding, first_page=finding.id in shown) for finding in findings]
+    return replace(report, findings=marked, not_judged=not_judged(report))
+
+
+def first_page(findings: Sequence[Finding]) -> list[Finding]:
+    """The few findings that a reader sees first, in order: at most `FIRST_PAGE`. All others stay in the JSON.
+
+    Every concern and watch, as far as there is room; then the three heaviest notes; then what is good. An audit with
+    nothing left out has at least three: the gap, the trust in its numbers, and copies across the splits.
+    """
+    by_level = {level: [finding for finding in findings if finding.level == level] for level in LEVELS}
+    return [*by_level["concern"], *by_level["watch"], *by_level["note"][:NOTES], *by_level["good"]][:FIRST_PAGE]
+
+
+def _finding(report: Report, rule: FindingRule, seen: Observation) -> Finding:
+    return Finding(
+        id=rule.id,
+        level=seen.level,
+        title=seen.title,
+        explanation=seen.explanation,
+        evidence=cited(report, seen.evidence),
+        advice=seen.advice,
+        source=rule.source,
+    )
+
+
+def cited(report: Report, paths: Iterable[str]) -> dict[str, Any]:
+    """Every path with its value, as in the JSON; a number that does not exist is no evidence and is left out."""
+    found = {path: value_at(path, report) for path in paths}
+    return {path: _plain(value) for path, value in found.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+# What stays open after the audit, and why: said before anybody asks.
 
 
 def not_judged(report: Report) -> list[NotJudged]:
@@ -45,15 +102,16 @@ def _gap(report: Report) -> Iterator[Open]:
 
 def _blocks(report: Report) -> Iterator[Open]:
     broken = broken_blocks(report)
-    for key, name in MEASURED.items():
-        if key in broken:
-            yield name, "A self-check that its numbers rest on failed."
-    for key, name in MEASURED.items():
-        block = getattr(report.network, key)
+    measured = [entry for entry in CATALOGUE if entry.key not in ("gap", "hygiene")]  # of which more is said elsewhere
+    for entry in measured:
+        if entry.key in broken:
+            yield entry.title, "A self-check that its numbers rest on failed."
+    for entry in measured:
+        block = entry.block(report)
         if block is None:
-            yield name, NOT_PART
+            yield entry.title, NOT_PART
         elif block.skipped:
-            yield name if key != "sensitivity" else "Some sensitivities and volumes", sentence(block.skipped)
+            yield entry.in_part or entry.title, sentence(block.skipped)
     if report.model.parity is None:
         yield "Whether the network answers as its file does elsewhere", "The format has no runtime to compare with."
 

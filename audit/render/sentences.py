@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import Any
 
-from audit.findings.phrases import explained
-from audit.report.numbers import interval, number, percent, points
+from audit.findings.sentences import explained, within
+from audit.findings.sentences import scores as scores
+from audit.measures.report import LayerReport, Report
+from audit.report.fields import Interval
+from audit.report.numbers import number, percent, points
+from audit.report.report import SplitReport
 
 TASKS = {
     "classification": "classification",
@@ -44,28 +46,18 @@ def file_name(path: str) -> str:
     return PureWindowsPath(PurePosixPath(path).name).name or path
 
 
-def scores(report: dict[str, Any]) -> str:
-    """What the numbers that a model answers with are called: only those of classes are scores.
-
-    >>> scores({"model": {"task": "regression", "outputs": 1}}), scores({"model": {"task": "binary", "outputs": 2}})
-    ('output', 'scores')
-    """
-    word = "output" if report["model"]["task"] == "regression" else "score"
-    return word if report["model"]["outputs"] == 1 else f"{word}s"
-
-
-def title(report: dict[str, Any]) -> str:
+def title(report: Report) -> str:
     """What was audited on what."""
-    return f"{file_name(report['model']['path'])} on {file_name(report['data']['path'])}"
+    return f"{file_name(report.model.path)} on {file_name(report.data.path)}"
 
 
-def used(split: dict[str, Any]) -> str:
+def used(split: SplitReport) -> str:
     """How many samples were used, and of how many."""
-    samples, total = split["samples"], split["total"]
+    samples, total = split.samples, split.total
     return number(samples) if samples == total else f"{number(samples)} of {number(total)}"
 
 
-def verdict(bounds: Sequence[float] | None) -> str:
+def verdict(bounds: Interval) -> str:
     """What an interval of a gap allows one to say, and no more."""
     if bounds is None:
         return "there is no interval, so chance cannot be told from a real difference"
@@ -76,20 +68,19 @@ def verdict(bounds: Sequence[float] | None) -> str:
     return "the interval includes zero, so these samples cannot tell a gap from none"
 
 
-def no_verdict(report: dict[str, Any]) -> str | None:
+def no_verdict(report: Report) -> str | None:
     """Why the gap says nothing about unseen data, whatever its interval; None where it does."""
-    hygiene = report.get("hygiene")
-    if hygiene and hygiene["leaked"]["void"]:
+    if report.hygiene is not None and report.hygiene.leaked.void:
         return "void, since these test samples are in the train data"
-    if any(finding["id"] == "wrong-input" for finding in report["findings"]):
+    if any(finding.id == "wrong-input" for finding in report.findings):
         return "without meaning, since the model does no better than guessing on its own train data"
     return None
 
 
-def picture_sentence(report: dict[str, Any]) -> str:
+def picture_sentence(report: Report) -> str:
     """What to see in the picture of the gap."""
-    gap, why = report["gap"], no_verdict(report)
-    bounds = gap["loss_gap_ci95"] if gap["error_gap"] is None else gap["error_gap_ci95"]
+    gap, why = report.gap, no_verdict(report)
+    bounds = gap.loss_gap_ci95 if gap.error_gap is None else gap.error_gap_ci95
     if why is not None:
         return f"The gap is {why}."
     if bounds is None:
@@ -101,48 +92,44 @@ def picture_sentence(report: dict[str, Any]) -> str:
     return "The line of the gap crosses zero: there may be no gap."
 
 
-def gap_sentences(report: dict[str, Any]) -> list[str]:
+def gap_sentences(report: Report) -> list[str]:
     """The observed gap: errors first where there are any, then the loss."""
-    gap, data = report["gap"], report["data"]
+    gap, data = report.gap, report.data
     void = no_verdict(report)
 
-    def judged(bounds: Sequence[float] | None) -> str:
+    def judged(bounds: Interval) -> str:
         return verdict(bounds) if void is None else void
 
     sentences = []
-    if gap["error_gap"] is not None:
+    if gap.error_gap is not None:
         sentences.append(
-            f"The model answers wrongly on {percent(gap['train_error'])} of {used(data['train'])} train samples and on "
-            f"{percent(gap['test_error'])} of {used(data['test'])} test samples: a gap of {points(gap['error_gap'])}"
-            f"{_within(gap['error_gap_ci95'], 'points')}; {judged(gap['error_gap_ci95'])}."
+            f"The model answers wrongly on {percent(gap.train_error)} of {used(data.train)} train samples and on "
+            f"{percent(gap.test_error)} of {used(data.test)} test samples: a gap of {points(gap.error_gap)}"
+            f"{within(gap.error_gap_ci95, 'points')}; {judged(gap.error_gap_ci95)}."
         )
-    if gap["test_rmse"] is not None:
+    if gap.test_rmse is not None:
         sentences.append(
-            f"The root mean squared error is {number(gap['train_rmse'])} on {used(data['train'])} train samples and "
-            f"{number(gap['test_rmse'])} on {used(data['test'])} test samples; the model explains "
-            f"{explained(gap['train_r2'])} of the variance on train and {explained(gap['test_r2'])} on test."
+            f"The root mean squared error is {number(gap.train_rmse)} on {used(data.train)} train samples and "
+            f"{number(gap.test_rmse)} on {used(data.test)} test samples; the model explains "
+            f"{explained(gap.train_r2)} of the variance on train and {explained(gap.test_r2)} on test."
         )
-    what = "" if gap["test_rmse"] is None else ", half the squared error,"
+    what = "" if gap.test_rmse is None else ", half the squared error,"
     sentences.append(
-        f"The mean loss{what} is {number(gap['train_loss'])} on train and {number(gap['test_loss'])} on test: a gap of "
-        f"{number(gap['loss_gap'])}{_within(gap['loss_gap_ci95'])}; {judged(gap['loss_gap_ci95'])}."
+        f"The mean loss{what} is {number(gap.train_loss)} on train and {number(gap.test_loss)} on test: a gap of "
+        f"{number(gap.loss_gap)}{within(gap.loss_gap_ci95)}; {judged(gap.loss_gap_ci95)}."
     )
     return sentences
 
 
-def _within(bounds: Sequence[float] | None, kind: str = "number") -> str:
-    return "" if bounds is None else f" (95 % interval {interval(bounds, kind)})"
-
-
-def layer_remarks(layer: dict[str, Any]) -> str:
+def layer_remarks(layer: LayerReport) -> str:
     """What is particular about a layer, in a few words."""
     remarks = []
-    if layer["tokens"] > 1:
-        remarks.append(f"applied to {number(layer['tokens'])} vectors per sample")
-    if layer["calls"] > 1:
-        remarks.append(f"used {layer['calls']} times with the same weights")
-    if layer["tied_with"]:
-        remarks.append(f"shares its weights with {', '.join(layer['tied_with'])}")
-    if not layer["cut_point"]:
+    if layer.tokens > 1:
+        remarks.append(f"applied to {number(layer.tokens)} vectors per sample")
+    if layer.calls > 1:
+        remarks.append(f"used {layer.calls} times with the same weights")
+    if layer.tied_with:
+        remarks.append(f"shares its weights with {', '.join(layer.tied_with)}")
+    if not layer.cut_point:
         remarks.append("bypassed by another path")
     return "; ".join(remarks)
