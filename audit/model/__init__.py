@@ -25,9 +25,9 @@ def load_model(path: Path, settings: Settings) -> Model:
     if form == "onnx":
         from audit.model.onnx.load import load
     elif form == "pt2":
-        from audit.model.pt2 import load
+        from audit.model.torch.pt2 import load
     elif form == "torchscript":
-        from audit.model.torchscript import load
+        from audit.model.torch.torchscript import load
     else:
-        from audit.model.checkpoint import load
+        from audit.model.torch.checkpoint import load
     return load(path, settings)

@@ -13,7 +13,7 @@ from torch import nn
 
 from audit.errors import ModelError
 from audit.model.base import HEADS, Model, Reference
-from audit.model.common import float_type
+from audit.model.foreign import float_type
 
 Array = NDArray[np.generic]
 Answers = NDArray[np.float64]

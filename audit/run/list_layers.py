@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from audit.errors import ModelError
 from audit.model import load_model
 from audit.model.base import Model
-from audit.model.common import first_line, float_type
-from audit.model.trace import accepts, trace
+from audit.model.batches import accepts, trace
+from audit.model.foreign import first_line, float_type
 from audit.network.layers import Layers, find_layers
 from audit.settings import Settings
 

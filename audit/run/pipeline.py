@@ -22,8 +22,8 @@ from audit.measures.report import Report
 from audit.measures.suite import Results, run_suite
 from audit.model import load_model
 from audit.model.base import Model
+from audit.model.batches import accepts, alike, trace
 from audit.model.parity import Parity, check_behaviour, check_parity
-from audit.model.trace import accepts, alike, trace
 from audit.run.assemble import Measured, assemble
 from audit.run.overflow import check_finite, ordinary_sizes
 from audit.run.progress import Progress

@@ -19,7 +19,7 @@ from torch_networks import CASES, check_same_network, check_second_derivative, m
 from audit.errors import ModelError
 from audit.model import load_model
 from audit.model.base import Model
-from audit.model.trace import trace
+from audit.model.batches import trace
 from audit.settings import Settings
 
 WEIGHTS = ["relu", "lenet", "lstm", "tied", "softmax"]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from onnx import NodeProto
 from onnx_files import ML, agrees, dense, graph, loaded, node, weights
 
-from audit.model.onnx.einsum import plain_product
-from audit.model.onnx.naming import layer_name, parameter_stem
+from audit.model.canon.einsum import plain_product
+from audit.model.canon.naming import layer_name, parameter_stem
 
 BIAS_SHAPES = [None, (), (1,), (3,), (1, 3), (1, 1)]
 

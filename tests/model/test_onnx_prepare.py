@@ -11,10 +11,10 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx_files import ML, agrees, dense, graph, loaded, mlp, node, value, weights
 
 from audit.errors import ModelError
-from audit.model.onnx import fold as folding
+from audit.model.onnx import constant_folding as folding
 from audit.model.onnx.batch import settle_batch
-from audit.model.onnx.prepare import prepare
 from audit.model.onnx.runtime import Session
+from audit.model.onnx.simplify import prepare
 
 
 def prepared(model: ModelProto, output: str = "y") -> ModelProto:

@@ -16,7 +16,7 @@ from torch_networks import CASES, Case, check_same_network, save_script, silent
 from audit.errors import ModelError
 from audit.model import load_model
 from audit.model.base import Model
-from audit.model.trace import trace
+from audit.model.batches import trace
 from audit.settings import Settings
 
 TRACED = ["relu", "batch_norm", "lenet", "cross_attention", "tied", "softmax"]

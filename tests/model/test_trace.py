@@ -14,7 +14,7 @@ from torch_networks import CASES, Case, check_same_network, mlp, save_pt2
 from audit.errors import ModelError
 from audit.model import load_model
 from audit.model.base import InputSpec, Model
-from audit.model.trace import accepts, trace
+from audit.model.batches import accepts, trace
 from audit.settings import Settings
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from onnx import ModelProto
 
-from audit.model.onnx.fold import fold
+from audit.model.onnx.batch_size import lift_batch
+from audit.model.onnx.constant_folding import fold
 from audit.model.onnx.graph import Array
-from audit.model.onnx.lift import lift_batch
 from audit.model.onnx.runtime import RuntimeFailure, Session, random_input
 from audit.model.onnx.types import TensorType, tensor_type
 

@@ -16,12 +16,12 @@ from onnx import ModelProto, NodeProto, TensorProto
 from torch import Tensor, fx, nn
 
 from audit.errors import ModelError
+from audit.model.canon.naming import layer_name
 from audit.model.onnx import ops  # noqa: F401  (registers the operators)
 from audit.model.onnx.layer import DENSE_DOMAIN
-from audit.model.onnx.naming import layer_name
-from audit.model.onnx.ops.frame import Graph, OnnxNode, plain_domain
 from audit.model.onnx.ops.registry import Converter, find_converter, kind_of
 from audit.model.onnx.ops.tensors import FLOATS
+from audit.model.onnx.ops.values import Graph, OnnxNode, plain_domain
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
+from audit.model.canon.einsum import Product, plain_product
+from audit.model.canon.naming import layer_name
 from audit.model.onnx.apart import keep_samples_apart
-from audit.model.onnx.einsum import Product, plain_product
 from audit.model.onnx.graph import (
     FLOATS,
     Array,
@@ -23,7 +24,6 @@ from audit.model.onnx.graph import (
     uses,
 )
 from audit.model.onnx.layer import DENSE_DOMAIN, Layer, has_fused_batchnorm, write_layers
-from audit.model.onnx.naming import layer_name
 from audit.model.onnx.types import TensorType, infer_types
 
 ACTIVATION = "activation"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import GraphProto, NodeProto, helper
 
+from audit.model.canon.naming import layer_name
 from audit.model.onnx.graph import Array, add_constant, constants, fresh, set_nodes, to_array
-from audit.model.onnx.naming import layer_name
 
 DENSE_DOMAIN = "gen_audit"
 FUSED = "FuseBatchNorm"

@@ -9,17 +9,17 @@ from onnx import ModelProto, TensorProto
 
 from audit.errors import ModelError
 from audit.model.base import InputSpec, Model
-from audit.model.common import check_weights
+from audit.model.foreign import check_weights
 from audit.model.onnx.batch import settle_batch
 from audit.model.onnx.convert import convert
 from audit.model.onnx.dense import rewrite_dense
+from audit.model.onnx.file import Source, read
 from audit.model.onnx.graph import opset, walk
-from audit.model.onnx.held import Held, held_inputs, held_notes, hold, wanted_values
+from audit.model.onnx.inputs_outputs import Held, held_inputs, held_notes, hold, wanted_values
 from audit.model.onnx.outputs import take_off_head
 from audit.model.onnx.ports import choose_input, choose_output, fix_sizes
-from audit.model.onnx.prepare import class_labels, prepare, refuse
-from audit.model.onnx.read import Source, read
 from audit.model.onnx.runtime import Reference
+from audit.model.onnx.simplify import class_labels, prepare, refuse
 from audit.model.onnx.types import tensor_type
 from audit.settings import Settings
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, helper
 
+from audit.model.canon.heads import View, find_head
 from audit.model.onnx.batch import trial_inputs
 from audit.model.onnx.graph import Array, add_constant, bypass, fresh, prune, set_nodes, to_array
-from audit.model.onnx.heads import View, find_head
 from audit.model.onnx.ports import require_flat
 from audit.model.onnx.runtime import RuntimeFailure, Session
 from audit.model.onnx.types import TensorType, tensor_type

@@ -1,20 +1,20 @@
 """Every ONNX operator that can be converted, by family. Importing this package registers them all."""
 
 from audit.model.onnx.ops import (  # noqa: F401
-    activation,
-    attention,
+    arithmetic,
     conv,
     create,
-    elementwise,
+    fused,
     image,
     index,
     matrix,
     microsoft,
     ml,
+    nonlinear,
     norm,
-    pool,
     recurrent,
     reduce,
     shape,
     signal,
+    window,
 )

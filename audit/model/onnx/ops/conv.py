@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from audit.model.onnx.ops.frame import Graph, OnnxMapping, OnnxNode, OperationConverterResult
 from audit.model.onnx.ops.registry import as_function, converter, operator
 from audit.model.onnx.ops.spatial import window
 from audit.model.onnx.ops.tensors import Ints, attribute_value, ints
+from audit.model.onnx.ops.values import Graph, OnnxMapping, OnnxNode, OperationConverterResult
 
 WEIGHTS = {1: "weight", 2: "bias"}
 CONV = (F.conv1d, F.conv2d, F.conv3d)

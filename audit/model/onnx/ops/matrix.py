@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from audit.model.onnx.layer import DENSE_DOMAIN
-from audit.model.onnx.ops.frame import Graph, OnnxMapping, OnnxNode, OperationConverterResult
 from audit.model.onnx.ops.registry import converter, operator
+from audit.model.onnx.ops.values import Graph, OnnxMapping, OnnxNode, OperationConverterResult
 
 
 @converter("Dense", domain=DENSE_DOMAIN)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from audit.errors import ModelError
-from audit.model.common import quiet
+from audit.model.foreign import quiet
 
 OPERATOR = re.compile(
     r"torch\.ops\.(aten|prims)\.(?!__|from_file|save)\w+\.(?!__)\w+"

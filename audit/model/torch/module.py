@@ -15,13 +15,13 @@ from torch.export import Dim, ExportedProgram
 
 from audit.errors import ModelError
 from audit.model.base import HEADS, InputSpec, Model
-from audit.model.common import first_line, float_type, head_note, quiet, reference_of
-from audit.model.outputs import choose_output, named_outputs
-from audit.model.plain import picked
-from audit.model.pt2 import model_of
-from audit.model.recording import NOTE, recorded
-from audit.model.torchscript import converted
-from audit.model.trace import runs
+from audit.model.batches import runs
+from audit.model.foreign import first_line, float_type, head_note, quiet, reference_of
+from audit.model.torch.outputs import choose_output, named_outputs
+from audit.model.torch.pt2 import model_of
+from audit.model.torch.recording import NOTE, recorded
+from audit.model.torch.torchscript import converted
+from audit.model.torch.unexported import picked
 from audit.settings import Settings
 
 SAMPLES = 3  # at least, in the batch that is traced: torch.export takes sizes of 0 and 1 for constants

@@ -14,14 +14,14 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from audit.errors import ModelError
-from audit.model.constants import Constants
-from audit.model.dense import dense_layers, keep_samples_apart
-from audit.model.draft import Draft, Node
-from audit.model.formulas import DECOMPOSITIONS, tidy
-from audit.model.outputs import choose_output, named_outputs, take_off_head
-from audit.model.precision import follow_weights
-from audit.model.recurrent import recurrent_modules
-from audit.model.submodules import weight_modules
+from audit.model.torch.constants import Constants
+from audit.model.torch.dense import dense_layers, keep_samples_apart
+from audit.model.torch.formulas import DECOMPOSITIONS, tidy
+from audit.model.torch.graph import Draft, Node
+from audit.model.torch.outputs import choose_output, named_outputs, take_off_head
+from audit.model.torch.precision import follow_weights
+from audit.model.torch.recurrent import recurrent_modules
+from audit.model.torch.submodules import weight_modules
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from audit.model.constants import Constants
-from audit.model.draft import Draft, Node, arguments, aten
+from audit.model.torch.constants import Constants
+from audit.model.torch.graph import Draft, Node, arguments, aten
 
 KINDS: dict[Any, tuple[Any, int, dict[str, Any]]] = {
     aten.lstm.input: (nn.LSTM, 4, {}),

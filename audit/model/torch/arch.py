@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from audit.errors import ModelError, UsageError
-from audit.model.common import first_line
+from audit.model.foreign import first_line
 
 FORM = "package.module:factory or path/to/file.py:factory"
 

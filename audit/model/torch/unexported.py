@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from audit.model.outputs import named_outputs
+from audit.model.torch.outputs import named_outputs
 
 
 class Picked(nn.Module):

@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from audit.model.draft import aten, place_tensor
+from audit.model.torch.graph import aten, place_tensor
 
 SIZES = (2, 3)  # batch sizes recorded
 NOTE = "The TorchScript was recorded as it ran: a branch that depends on the data is taken as for the first samples."

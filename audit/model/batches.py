@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from audit.model.base import Model
-from audit.model.common import float_type, quiet
+from audit.model.foreign import float_type, quiet
 from audit.settings import Settings
 
 
@@ -20,7 +20,7 @@ def trace(model: Model, example: Tensor, *, settings: Settings | None = None) ->
     """`model` in canonical form, found by running `example` [n, ...] through it; unchanged if it already is."""
     if model.input.shape is not None:
         return model
-    from audit.model.tracing import to_graph  # torch.export takes half a second to import
+    from audit.model.torch.module import to_graph  # torch.export takes half a second to import
 
     return to_graph(model, example, settings or Settings(output=model.output or None))
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from audit.model.draft import Draft, Node, aten
+from audit.model.torch.graph import Draft, Node, aten
 
 PIECES = {2: ("q", "kv"), 3: ("q", "k", "v")}  # how nn.MultiheadAttention cuts its in_proj_weight
 NAMELESS = ("lifted_tensor", "_tensor_constant")  # what torch calls weights whose names torch.jit.freeze threw away

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from audit.errors import ModelError
-from audit.model.draft import Draft, Node, arguments, aten, shape_of
+from audit.model.torch.graph import Draft, Node, arguments, aten, shape_of
 
 SOFTMAXES = {
     aten.softmax.int: "softmax",

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from audit.errors import ModelError
-from audit.model.draft import Draft, arguments, aten
+from audit.model.torch.graph import Draft, arguments, aten
 
 ASSERTIONS = (
     aten._assert_tensor_metadata.default,

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from audit.model.constants import Constants
-from audit.model.draft import Draft, Node, arguments, aten, shape_of
+from audit.model.torch.constants import Constants
+from audit.model.torch.graph import Draft, Node, arguments, aten, shape_of
 
 Given = dict[str, Any]
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from audit.model.constants import Constants
-from audit.model.draft import Draft, Node, arguments, aten
+from audit.model.torch.constants import Constants
+from audit.model.torch.graph import Draft, Node, arguments, aten
 
 TRANSPOSES = (aten.t.default, aten.transpose.int, aten.permute.default, aten.numpy_T.default)
 ADDS = (aten.add.Tensor,)

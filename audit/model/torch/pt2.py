@@ -13,12 +13,12 @@ from torch.export.graph_signature import InputKind, TensorArgument
 from torch.utils._pytree import tree_leaves
 
 from audit.errors import ModelError
-from audit.model.archive import checked_archive
 from audit.model.base import InputSpec, Model
-from audit.model.common import check_weights, first_line, float_type, head_note, quiet, reference_of
 from audit.model.detect import sha256
-from audit.model.exported import Canonical, canonical
-from audit.model.outputs import named_outputs
+from audit.model.foreign import check_weights, first_line, float_type, head_note, quiet, reference_of
+from audit.model.torch.archive import checked_archive
+from audit.model.torch.outputs import named_outputs
+from audit.model.torch.program import Canonical, canonical
 from audit.settings import Settings
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from audit.model.draft import Draft, Node, aten
+from audit.model.torch.graph import Draft, Node, aten
 
 ANCHOR = "float_anchor"
 CREATORS = (

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from audit.errors import ModelError
-from audit.model.arch import build
 from audit.model.base import InputSpec, Model
-from audit.model.common import check_weights, first_line, float_type, input_name, quiet
 from audit.model.detect import detect, sha256
+from audit.model.foreign import check_weights, first_line, float_type, input_name, quiet
+from audit.model.torch.arch import build
 from audit.settings import Settings
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "network", "weights", "module")

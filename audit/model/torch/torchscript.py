@@ -16,8 +16,8 @@ from torch.export.graph_signature import InputKind
 
 from audit.errors import ModelError
 from audit.model.base import InputSpec, Model
-from audit.model.common import check_weights, first_line, float_type, quiet
 from audit.model.detect import sha256
+from audit.model.foreign import check_weights, first_line, float_type, quiet
 from audit.settings import Settings
 
 TOUCHES_FILES = re.compile(rb"\b(?:torch|aten)[\s\\]*\.[\s\\]*(?:save|from_file)[\s\\]*\(")
