@@ -1,21 +1,19 @@
-"""What every PyTorch loader needs: silence, healthy weights, and a reference that runs at any batch size."""
+"""Foreign code and what comes out of it: kept quiet, its errors in one line, its weights looked at."""
 
 from __future__ import annotations
 
 import inspect
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from audit.errors import ModelError
-from audit.model.base import Reference
 
 
 @contextmanager
@@ -51,40 +49,9 @@ def check_weights(tensors: Mapping[str, Any], path: Path) -> None:
         raise ModelError(f"{path}: {name} holds {count} NaN or infinite values; train or export the model again.")
 
 
-def float_type(module: nn.Module) -> torch.dtype:
-    """The float type a module computes in: that of its weights."""
-    floats = (tensor.dtype for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point())
-    return next(floats, torch.float32)
-
-
 def input_name(module: nn.Module) -> str:
     """What the module's forward calls its first argument."""
     try:
         return next(iter(inspect.signature(module.forward).parameters), "input")
     except (TypeError, ValueError):
         return "input"
-
-
-def head_note(head: str) -> str:
-    """The sentence for the report when one of `HEADS` was taken off."""
-    return f"The final {head.replace('_', '-')} was taken off; the audit sees the scores beneath it."
-
-
-def reference_of(
-    forward: Callable[[Tensor], Tensor], dtype: torch.dtype, batch: int | None, smallest: int = 1
-) -> Reference:
-    """`forward` from arrays to arrays, fed in the batch size it insists on; rows are repeated to fill a batch up."""
-
-    def run(x: np.ndarray) -> np.ndarray:
-        size = batch or max(len(x), smallest)
-        answers = []
-        for start in range(0, len(x), size):
-            rows = x[start : start + size]
-            filled = np.concatenate([rows, np.repeat(rows[:1], size - len(rows), axis=0)])
-            tensor = torch.from_numpy(np.ascontiguousarray(filled))
-            with torch.no_grad(), quiet():
-                answer = forward(tensor.to(dtype))[: len(rows)]
-            answers.append(answer.to("cpu", torch.promote_types(answer.dtype, torch.float32)).numpy())
-        return np.concatenate(answers)
-
-    return run

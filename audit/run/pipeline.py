@@ -20,9 +20,9 @@ from audit.findings import judge
 from audit.measures.contract import Audit
 from audit.measures.report import Report
 from audit.measures.suite import Results, run_suite
-from audit.model import load_model
+from audit.model import canonical_form, load_model
 from audit.model.base import Model
-from audit.model.batches import accepts, alike, trace
+from audit.model.batches import accepts, alike
 from audit.model.parity import Parity, check_behaviour, check_parity
 from audit.run.assemble import Measured, assemble
 from audit.run.overflow import check_finite, ordinary_sizes
@@ -114,7 +114,7 @@ def trusted(model: Model, data: Data, settings: Settings) -> tuple[Model, Parity
     """The model in its canonical form, shown to answer as its file does, every time, each sample by itself."""
     rows = np.linspace(0, len(data.train) - 1, min(PARITY_SAMPLES, len(data.train))).astype(int)
     x = data.train.x[rows]
-    model = trace(model, torch.from_numpy(np.ascontiguousarray(x[:8])), settings=settings)
+    model = canonical_form(model, torch.from_numpy(np.ascontiguousarray(x[:8])), settings=settings)
     check_behaviour(model, x)
     return model, None if model.reference is None else check_parity(model, x)
 

@@ -1,4 +1,4 @@
-"""Einsum as a plain matrix product: which of its equations are a dense layer in disguise."""
+"""Einsum as a matrix product: which of its equations are a dense layer in disguise, in ONNX and in torch alike."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Product:
     kept: int | None
 
 
-def plain_product(equation: str, weight_side: int) -> Product | None:
+def matrix_product(equation: str, weight_side: int) -> Product | None:
     """The product behind an equation such as `bti,oi->bto` or `abc,cde->abde`; None where it is something else."""
     left, arrow, y = equation.replace(" ", "").partition("->")
     terms = left.split(",")

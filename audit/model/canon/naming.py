@@ -1,14 +1,13 @@
-"""Names for dense layers that their author recognises, from what exporters leave of them."""
+"""Names for layers that their author recognises, from what files and exporters leave of them."""
 
 from __future__ import annotations
 
-import ast
+import itertools
 import re
-
-from onnx import NodeProto
+from collections.abc import Iterator
 
 ENDINGS = re.compile(
-    r"([./_](weights?|bias|kernel|w|b))?(/(MatMul|BiasAdd|Add|Tensordot|kernel|bias|Read|ReadVariableOp|Cast|Transpose))*"
+    r"([./_](weights?(_g|_v|_orig)?|bias|kernel|w|b))?(/(MatMul|BiasAdd|Add|Tensordot|kernel|bias|Read|ReadVariableOp|Cast|Transpose))*"
     r"(:\d+)?$",
     re.IGNORECASE,
 )
@@ -21,14 +20,13 @@ MADE_UP = re.compile(
 )
 """Names that exporters make up: they number values and say nothing about the layer."""
 
-SCOPES = "pkg.torch.onnx.name_scopes"
 WRAPPERS = ("StatefulPartitionedCall", "PartitionedCall", "model", "")
 """Outer scopes that TensorFlow adds; taken off from the front."""
 
 
-def layer_name(node: NodeProto, weight: str, bias: str) -> str:
-    """The layer's name, or an empty string where nothing in the file tells it."""
-    from_weight, from_bias, scope = parameter_stem(weight), parameter_stem(bias), node_scope(node)
+def layer_name(weight: str, bias: str, scope: str) -> str:
+    """The layer's name by its parameters' names and the module it was written in; empty where none of them tells."""
+    from_weight, from_bias = parameter_stem(weight), parameter_stem(bias)
     if from_weight:
         return from_weight
     if scope and from_bias.startswith(scope):
@@ -38,42 +36,26 @@ def layer_name(node: NodeProto, weight: str, bias: str) -> str:
 
 def parameter_stem(name: str) -> str:
     """`fc1` for `fc1.weight`; empty for a name that an exporter made up."""
-    if "_output_" in name or MADE_UP.fullmatch(name):
-        return ""
-    return _without_wrappers(ENDINGS.sub("", name))
+    return "" if "_output_" in name or MADE_UP.fullmatch(name) else owner(name)
 
 
-def node_scope(node: NodeProto) -> str:
-    """The module path of a node: from the newer exporter's notes, or a name such as /blocks/blocks.0/fc1/MatMul."""
-    for entry in node.metadata_props:
-        if entry.key == SCOPES:
-            return _last_scope(entry.value)
-    parts = [part for part in node.name.split("/")[:-1] if part]
-    if node.name.startswith("/"):
-        return _merged(parts)
-    return _without_wrappers("/".join(parts))
+def owner(parameter: str) -> str:
+    """The layer that a parameter belongs to.
+
+    >>> owner("fc1.weight"), owner("attn.in_proj_weight"), owner("0.parametrizations.weight.original0")
+    ('fc1', 'attn.in_proj', '0')
+    """
+    return without_wrappers(ENDINGS.sub("", parameter.partition(".parametrizations.")[0]))
 
 
-def _last_scope(text: str) -> str:
-    try:
-        scopes = ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        return ""
-    return str(scopes[-2]) if isinstance(scopes, list) and len(scopes) >= 2 else ""
+def numbered(stem: str) -> Iterator[str]:
+    """`fc`, `fc_2`, `fc_3`, …: the names to choose from where one may be taken."""
+    yield stem
+    yield from (f"{stem}_{number}" for number in itertools.count(2))
 
 
-def _merged(parts: list[str]) -> str:
-    """The older exporter repeats the parent in the child's name: /blocks/blocks.0/fc1 is blocks.0.fc1."""
-    names: list[str] = []
-    for part in parts:
-        if names and part.startswith(names[-1] + "."):
-            names[-1] = part
-        else:
-            names.append(part)
-    return ".".join(names)
-
-
-def _without_wrappers(path: str) -> str:
+def without_wrappers(path: str) -> str:
+    """A path without the outer scopes that say nothing."""
     parts = path.split("/")
     while len(parts) > 1 and parts[0] in WRAPPERS:
         parts = parts[1:]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from audit.model.onnx.branches import forget_zero_states, inline_branches
 from audit.model.onnx.graph import (
     Array,
     add_constant,
     attributes,
     constants,
+    fresh,
     prune,
     reads,
     rename_reads,
@@ -22,6 +22,7 @@ from audit.model.onnx.graph import (
     with_graph,
 )
 from audit.model.onnx.runtime import RuntimeFailure, Session
+from audit.model.onnx.simplify import forget_zero_states
 from audit.model.onnx.types import TensorType, infer_types
 
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
@@ -226,3 +227,34 @@ def _origins(nodes: list[NodeProto], known: Mapping[str, TensorProto]) -> dict[s
         if len(behind) == 1:
             origins.update(dict.fromkeys(node.output, behind.pop()))
     return origins
+
+
+def inline_branches(graph: GraphProto) -> bool:
+    """Put the taken branch of every decided `If` in its place."""
+    known = constants(graph)
+    for position, node in enumerate(graph.node):
+        if node.op_type == "If" and node.input[0] in known:
+            taken = "then_branch" if to_array(known[node.input[0]]).any() else "else_branch"
+            body = next(attribute.g for attribute in node.attribute if attribute.name == taken)
+            _splice(graph, position, body)
+            return True
+    return False
+
+
+def _splice(graph: GraphProto, position: int, body: GraphProto) -> None:
+    """Replace an If by one of its bodies, whose own names are made unique first."""
+    node = graph.node[position]
+    own = [tensor.name for tensor in body.initializer] + [name for inner in body.node for name in inner.output if name]
+    renamed = {name: fresh(graph, f"{node.name or 'If'}/{name}") for name in own}
+    nodes = list(body.node)
+    rename_reads(nodes, renamed)
+    for inner in nodes:
+        inner.output[:] = [renamed.get(name, name) for name in inner.output]
+    for tensor in body.initializer:
+        graph.initializer.append(tensor)
+        graph.initializer[-1].name = renamed[tensor.name]
+    ends = [
+        helper.make_node("Identity", [renamed.get(value.name, value.name)], [name])
+        for value, name in zip(body.output, node.output, strict=True)
+    ]
+    set_nodes(graph, [*graph.node[:position], *nodes, *ends, *graph.node[position + 1 :]])

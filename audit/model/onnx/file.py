@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from onnx import GraphProto, ModelProto, TensorProto
 from onnx.external_data_helper import ExternalDataInfo
 
 from audit.errors import ModelError
+from audit.model.detect import sha256
 from audit.model.onnx.graph import opset, walk
 from audit.model.onnx.runtime import RuntimeFailure, Session
 
@@ -46,17 +46,24 @@ class Source:
     sha256: str
 
 
-def read(path: Path) -> Source:
+def read_file(path: Path) -> Source:
     """Read `path` and the external data beside it."""
-    content = _content(path)
-    model = _parse(path, content)
-    digest = hashlib.sha256(content)
-    for name in sorted({tensor_file(path, tensor) for tensor in _external(model.graph)}):
-        digest.update(name.read_bytes())
+    model = parsed(path)
+    digest = sha256(path, *external_files(path, model))
     _load_external(path, model)
     _check_opset(path, model)
     _check(path, model)
-    return Source(path, model, digest.hexdigest())
+    return Source(path, model, digest)
+
+
+def parsed(path: Path) -> ModelProto:
+    """The graph in the file, its external data left where they are."""
+    return _parse(path, _content(path))
+
+
+def external_files(path: Path, model: ModelProto) -> list[Path]:
+    """The files beside the model that hold its external data."""
+    return sorted({tensor_file(path, tensor) for tensor in _external(model.graph)})
 
 
 def _content(path: Path) -> bytes:

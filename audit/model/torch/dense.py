@@ -8,15 +8,19 @@ on the layer's weight: as a layer it would have weights of its own.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from audit.model.torch.constants import Constants
-from audit.model.torch.graph import Draft, Node, arguments, aten
+from audit.model.canon.einsum import Product as EinsumProduct
+from audit.model.canon.einsum import matrix_product
+from audit.model.torch.graph import Constants, Node, WorkingGraph, arguments, aten
 
 TRANSPOSES = (aten.t.default, aten.transpose.int, aten.permute.default, aten.numpy_T.default)
 ADDS = (aten.add.Tensor,)
+WRITTEN_AS = "written_as"
+"""Where a node notes the operator that the file wrote in its place."""
 
 
 class Product(NamedTuple):
@@ -29,11 +33,12 @@ class Product(NamedTuple):
     op: str
 
 
-def dense_layers(draft: Draft, constants: Constants) -> None:
-    """Rewrites every product with a constant matrix in `draft`."""
+def dense_layers(work: WorkingGraph, constants: Constants) -> None:
+    """Rewrites every product with a constant matrix in `work`."""
+    _write_einsums(work, constants)
     made: dict[object, str] = {}
     weights: set[tuple[object, bool]] = set()  # matrices, each with the way round in which it is a layer's weight
-    for node in list(draft.graph.nodes):
+    for node in list(work.graph.nodes):
         product = _product(node, constants)
         if product is None:
             continue
@@ -44,42 +49,42 @@ def dense_layers(draft: Draft, constants: Constants) -> None:
         key = (matrix, product.rows_are_outputs, bias)
         weights.add(key[:2])
         if key not in made:
-            made[key] = _new_layer(draft, node, product, constants)
-        draft.replace(node, made[key], (product.x,), kind="call_module")
+            made[key] = _new_layer(work, node, product, constants)
+        work.replace(node, made[key], (product.x,), kind="call_module")
 
 
-def _new_layer(draft: Draft, node: Node, product: Product, constants: Constants) -> str:
+def _new_layer(work: WorkingGraph, node: Node, product: Product, constants: Constants) -> str:
     weight = constants.parameter(product.matrix, transposed=not product.rows_are_outputs)
     bias = None if product.bias is None else constants.parameter(product.bias, flat=True)
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     layer.weight = weight
     layer.register_parameter("bias", bias)
     if not product.rows_are_outputs and constants.is_parameter(product.matrix):
-        draft.transposed[id(constants.value(product.matrix))] = weight
+        work.transposed[id(constants.value(product.matrix))] = weight
     wish, display = constants.label(product.matrix, product.bias)
-    path = draft.free_path(wish, node)
-    draft.modules[path], draft.ops[path] = layer, product.op
-    if display not in (path, *draft.names.values(), *draft.modules):
-        draft.names[path] = display
+    path = work.free_path(wish, node)
+    work.modules[path], work.ops[path] = layer, product.op
+    if display not in (path, *work.names.values(), *work.modules):
+        work.names[path] = display
     return path
 
 
-def keep_samples_apart(draft: Draft) -> None:
+def keep_sample_axis(work: WorkingGraph) -> None:
     """Turns reshape → dense → reshape into reshape → dense, on the second shape.
 
     nn.MultiheadAttention flattens [tokens, samples, width] before its out_proj, so that a sample's rows lie scattered;
     a dense layer does not mind the shape before the features, but whoever looks at single samples does.
     """
-    for node in [node for node in draft.graph.nodes if node.op == "call_module" and node.target in draft.ops]:
-        layer, (flat,), users = draft.modules[node.target], node.args, list(node.users)
+    for node in [node for node in work.graph.nodes if node.op == "call_module" and node.target in work.ops]:
+        layer, (flat,), users = work.modules[node.target], node.args, list(node.users)
         if flat.target is not aten.reshape.default or len(users) != 1 or users[0].target is not aten.reshape.default:
             continue
         before, after = flat.args[1], users[0].args[1]
         if len(before) == 2 and before[1] == layer.in_features and after[-1] == layer.out_features:
-            with draft.graph.inserting_before(users[0]):
-                apart = draft.graph.call_function(aten.reshape.default, (flat.args[0], [*after[:-1], before[1]]))
-            draft.replace(users[0], node.target, (apart,), kind="call_module")
-            draft.graph.erase_node(node)
+            with work.graph.inserting_before(users[0]):
+                apart = work.graph.call_function(aten.reshape.default, (flat.args[0], [*after[:-1], before[1]]))
+            work.replace(users[0], node.target, (apart,), kind="call_module")
+            work.graph.erase_node(node)
 
 
 def _product(node: Node, constants: Constants) -> Product | None:
@@ -113,7 +118,7 @@ def _as_written(node: Node) -> Product | None:
         return None
     if node.target is aten.linear.default:
         given = arguments(node)
-        return Product(given["input"], given["weight"], True, given["bias"], "linear")
+        return Product(given["input"], given["weight"], True, given["bias"], node.meta.get(WRITTEN_AS, "linear"))
     if node.target is aten.addmm.default:
         given = arguments(node)
         plain = given["alpha"] == 1 and given["beta"] == 1
@@ -121,23 +126,45 @@ def _as_written(node: Node) -> Product | None:
     if node.target in (aten.mm.default, aten.matmul.default):
         x, matrix = node.args
         return Product(x, matrix, False, None, "mm" if node.target is aten.mm.default else "matmul")  # type: ignore[arg-type]
-    if node.target is aten.einsum.default:
-        return _einsum(*node.args[:2])
     return None
 
 
-def _einsum(equation: Any, operands: Any) -> Product | None:
-    """An einsum that contracts the last axis of x with one axis of a matrix: "...i,oi->...o" or "...i,io->...o"."""
-    left, arrow, result = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    if not arrow or len(terms) != 2:
-        return None
-    for x, matrix in ((0, 1), (1, 0)):
-        kept, inner, pair = terms[x][:-1], terms[x][-1:], terms[matrix]
-        outer = pair.replace(inner, "", 1)
-        if len(pair) == 2 and inner in pair and len(outer) == 1 and outer not in terms[x] and result == kept + outer:
-            return Product(operands[x], operands[matrix], pair == outer + inner, None, "einsum")
-    return None
+def _write_einsums(work: WorkingGraph, constants: Constants) -> None:
+    """Rewrites every einsum that is a product with a constant, by the rule for all formats, in terms of linear."""
+    for node in work.calls(aten.einsum.default):
+        given = arguments(node)
+        for side in (1, 0) if len(given["tensors"]) == 2 else ():
+            x, weight = given["tensors"][1 - side], given["tensors"][side]
+            product = matrix_product(given["equation"], side)
+            single = product is not None and max(product.ins, product.outs) == 1
+            if product is None or constants.is_constant(x) or not constants.is_constant(weight):
+                continue
+            if single or product.kept is not None:
+                _write_einsum(work, node, x, weight, product, constants)
+                break
+
+
+def _write_einsum(
+    work: WorkingGraph, node: Node, x: Node, weight: Node, product: EinsumProduct, constants: Constants
+) -> None:
+    """y[…, outs] as linear(x[…, ins], w[outs, ins]): the axes of ins merged before, those of outs split after."""
+    sizes = tuple(constants.value(weight).permute(product.order).shape)
+    with work.graph.inserting_before(node):
+        call = work.graph.call_function
+        if product.order != tuple(range(len(sizes))):
+            weight = constants.admit(call(aten.permute.default, (weight, list(product.order))))
+        if len(sizes) > 2:
+            rows = math.prod(sizes[: product.outs])
+            weight = constants.admit(call(aten.reshape.default, (weight, [rows, -1])))
+        if product.ins > 1:
+            x = call(aten.flatten.using_ints, (x, product.kept, -1))
+        y = call(aten.linear.default, (x, weight))
+    y.meta = {"nn_module_stack": node.meta.get("nn_module_stack"), WRITTEN_AS: "einsum"}
+    if product.outs > 1:
+        work.replace(node, aten.unflatten.int, (y, -1, list(sizes[: product.outs])))
+    else:
+        y.meta = {**node.meta, **y.meta}
+        work.bypass(node, y)
 
 
 def _with_added_bias(node: Node, product: Product, constants: Constants) -> tuple[Node, Product]:

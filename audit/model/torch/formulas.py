@@ -1,4 +1,4 @@
-"""Operators rewritten so that the graph can be differentiated twice, and operators that must not be there at all."""
+"""Operators rewritten so that a graph can be differentiated twice, in any precision, or refused."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch.nn import functional as F
 
 from audit.errors import ModelError
-from audit.model.torch.graph import Draft, arguments, aten
+from audit.model.torch.graph import Node, WorkingGraph, arguments, aten
 
 ASSERTIONS = (
     aten._assert_tensor_metadata.default,
@@ -152,36 +152,105 @@ DECOMPOSITIONS: dict[Any, Any] = {
 """The fused fast path of nn.TransformerEncoder, which a trace under no_grad contains."""
 
 
-def tidy(draft: Draft, path: Path) -> None:
+def tidy(work: WorkingGraph, path: Path) -> None:
     """Takes out assertions and copies, writes kernels as formulas, and refuses what was exported in training mode."""
-    for node in draft.calls(*ASSERTIONS):
-        draft.graph.erase_node(node)
-    for node in draft.calls(*COPIES):
+    for node in work.calls(*ASSERTIONS):
+        work.graph.erase_node(node)
+    for node in work.calls(*COPIES):
         if node.kwargs.get("memory_format") is None and len(node.args) == 1:
-            draft.bypass(node, node.all_input_nodes[0])
-    for node in draft.calls(aten.view.default, aten._unsafe_view.default):
+            work.bypass(node, node.all_input_nodes[0])
+    for node in work.calls(aten.view.default, aten._unsafe_view.default):
         node.target = aten.reshape.default  # a view relies on strides, which a formula may lay out differently
-    for node in draft.calls(*FORMULAS):
-        draft.replace(node, FORMULAS[node.target], tuple(arguments(node).values()))
-    _refuse_training(draft, path)
-    for node in draft.calls(*DROPOUTS):
-        draft.bypass(node, node.all_input_nodes[0])
-    _refuse_fused(draft, path)
+    for node in work.calls(*FORMULAS):
+        work.replace(node, FORMULAS[node.target], tuple(arguments(node).values()))
+    _refuse_training(work, path)
+    for node in work.calls(*DROPOUTS):
+        work.bypass(node, node.all_input_nodes[0])
+    _refuse_fused(work, path)
 
 
-def _refuse_training(draft: Draft, path: Path) -> None:
-    dropout = [node for node in draft.calls(*DROPOUTS) if arguments(node)["train"]]
-    dropout += draft.calls(aten.native_dropout.default)
-    norms = [node for node in draft.calls(aten.batch_norm.default) if arguments(node)["training"]]
-    norms += draft.calls(*BATCH_STATISTICS)
+def _refuse_training(work: WorkingGraph, path: Path) -> None:
+    dropout = [node for node in work.calls(*DROPOUTS) if arguments(node)["train"]]
+    dropout += work.calls(aten.native_dropout.default)
+    norms = [node for node in work.calls(aten.batch_norm.default) if arguments(node)["training"]]
+    norms += work.calls(*BATCH_STATISTICS)
     if dropout or norms:
         what = "dropout is on" if dropout else "BatchNorm uses the statistics of the batch"
         raise ModelError(f"{path}: was exported in training mode ({what}); call model.eval() and export it again.")
 
 
-def _refuse_fused(draft: Draft, path: Path) -> None:
-    if draft.calls(*DECOMPOSITIONS):
+def _refuse_fused(work: WorkingGraph, path: Path) -> None:
+    if work.calls(*DECOMPOSITIONS):
         raise ModelError(
             f"{path}: was exported with the fused fast path of nn.TransformerEncoder, which hides its dense layers; "
             "export it again after torch.backends.mha.set_fastpath_enabled(False)."
         )
+
+
+# `.to(torch.float64)` must reach the float types and devices that are written into a graph. An exporter writes
+# `zeros(…, dtype=float32, device=cpu)`. One float of the network itself, the anchor, is read instead: its dtype and its
+# device are those of the weights at the time of the call.
+
+ANCHOR = "float_anchor"
+CREATORS = (
+    aten.zeros.default,
+    aten.ones.default,
+    aten.full.default,
+    aten.empty.memory_format,
+    aten.arange.default,
+    aten.arange.start,
+    aten.arange.start_step,
+    aten.linspace.default,
+    aten.scalar_tensor.default,
+    aten.eye.default,
+)
+"""Operators that make a float tensor of the default type where no dtype is given."""
+
+
+def follow_weights(work: WorkingGraph, dtype: torch.dtype) -> None:
+    """Replaces every float type and device in the graph by those of an anchor tensor of type `dtype`."""
+    work.tensors[ANCHOR] = torch.zeros((), dtype=dtype)
+    first = next(node for node in work.graph.nodes if node.op != "placeholder")
+    with work.graph.inserting_before(first):
+        anchor = work.graph.get_attr(ANCHOR)
+        kind = work.graph.call_function(getattr, (anchor, "dtype"))
+        place = work.graph.call_function(getattr, (anchor, "device"))
+    for node in list(work.graph.nodes):
+        if node.op != "call_function" or node in (kind, place):
+            continue
+        _name_float_type(node)
+        _widen_integers(work, node, kind)
+        node.args, node.kwargs = (_followed(part, kind, place) for part in (node.args, node.kwargs))
+
+
+def _followed(argument: Any, kind: Node, place: Node) -> Any:
+    def follow(value: Any) -> Any:
+        if isinstance(value, torch.dtype) and value.is_floating_point:
+            return kind
+        return place if isinstance(value, torch.device) else value
+
+    return fx.node.map_aggregate(argument, follow)
+
+
+def _name_float_type(node: Node) -> None:
+    """zeros(3) makes floats of the default type: say so, for the type to be replaced."""
+    value = node.meta.get("val")
+    if node.target in CREATORS and node.kwargs.get("dtype") is None and value is not None and _is_float(value):
+        node.kwargs = {**node.kwargs, "dtype": value.dtype}
+
+
+def _widen_integers(work: WorkingGraph, node: Node, kind: Node) -> None:
+    """Integers that become floats on the way (n / 3, sigmoid(n)) become floats of the right width before."""
+    sources = [source for source in node.all_input_nodes if isinstance(source.meta.get("val"), Tensor)]
+    if not sources or not _is_float(node.meta.get("val")) or any(_is_float(source.meta["val"]) for source in sources):
+        return
+    if any(isinstance(value, torch.dtype) for value in (*node.args, *node.kwargs.values())):
+        return
+    for source in sources:
+        if source.meta["val"].dtype != torch.bool:
+            with work.graph.inserting_before(node):
+                node.replace_input_with(source, work.graph.call_function(aten.to.dtype, (source, kind)))
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()

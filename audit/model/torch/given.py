@@ -17,7 +17,8 @@ from torch import nn
 
 from audit.errors import ModelError, UsageError
 from audit.model.base import InputSpec, Model
-from audit.model.foreign import check_weights, first_line, float_type, input_name, quiet
+from audit.model.batches import float_type
+from audit.model.foreign import check_weights, first_line, input_name, quiet
 from audit.settings import Settings
 
 WRAPPERS = ("module", "_orig_mod")  # of DataParallel and DistributedDataParallel, of torch.compile

@@ -1,4 +1,4 @@
-"""From a plain module to the canonical graph, once a sample is at hand: weights alone do not say what they take."""
+"""From an nn.Module or a script to the canonical graph, by running samples: weights alone do not say what they take."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,16 +16,25 @@ from torch.export import Dim, ExportedProgram
 
 from audit.errors import ModelError
 from audit.model.base import HEADS, InputSpec, Model
-from audit.model.batches import runs
-from audit.model.foreign import first_line, float_type, head_note, quiet, reference_of
-from audit.model.torch.outputs import choose_output, named_outputs
-from audit.model.torch.pt2 import model_of
-from audit.model.torch.recording import NOTE, recorded
-from audit.model.torch.torchscript import converted
-from audit.model.torch.unexported import picked
+from audit.model.batches import as_fed, float_type, reference_of, runs
+from audit.model.canon.heads import find_head
+from audit.model.canon.scores import head_note, require_row, unexplained_head, unexplained_notes
+from audit.model.foreign import first_line, quiet
+from audit.model.torch.outputs import Run, TorchTail, choose_output, named_outputs
+from audit.model.torch.program import model_of
+from audit.model.torch.torchscript import NOTE, converted, recorded
 from audit.settings import Settings
 
-SAMPLES = 3  # at least, in the batch that is traced: torch.export takes sizes of 0 and 1 for constants
+INVERSES: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda f: f,
+    "softmax": torch.log,
+    "log_softmax": lambda f: f,
+    "sigmoid": torch.logit,
+    "sigmoid_pair": lambda p: torch.logit(p[:, 1:]),
+}
+"""From an output back to its scores, by HEADS. A softmax forgets a constant per sample, which no loss sees."""
+MODULES: dict[str, type[nn.Module]] = {"softmax": nn.Softmax, "log_softmax": nn.LogSoftmax, "sigmoid": nn.Sigmoid}
+SAMPLES = 3  # at least, in the batch that is exported: torch.export takes sizes of 0 and 1 for constants
 
 
 def to_graph(model: Model, example: Tensor, settings: Settings) -> Model:
@@ -32,14 +42,13 @@ def to_graph(model: Model, example: Tensor, settings: Settings) -> Model:
     x = _fed(model, example)
     answers = _answers(model, x)
     output = choose_output(answers, settings.output, model.path)
-    traced = _traced(model, x, output)
-    original = _pickable(model.network, output)
+    found = _first_that_agrees(model, x, output)
     name = "TorchScript" if isinstance(model.network, torch.jit.ScriptModule) else "PyTorch"
     return replace(
-        traced,
-        input=InputSpec(model.input.name, tuple(x.shape[1:]), x.dtype, traced.input.batch),
-        notes=(*model.notes, *traced.notes),
-        reference=reference_of(original, x.dtype, None),
+        found,
+        input=InputSpec(model.input.name, tuple(x.shape[1:]), x.dtype, found.input.batch),
+        notes=(*model.notes, *found.notes),
+        reference=reference_of(_one_output(model.network, output), x.dtype, None),
         reference_name=name,
     )
 
@@ -66,8 +75,8 @@ def _answers(model: Model, x: Tensor) -> dict[str, Any]:
         ) from error
 
 
-def _traced(model: Model, x: Tensor, output: str) -> Model:
-    """The first way to a graph that gives the module's own answers; at the last, a plain module itself."""
+def _first_that_agrees(model: Model, x: Tensor, output: str) -> Model:
+    """The first way to a graph that gives the module's own answers; at the last, a module that runs as it is."""
     is_script = isinstance(model.network, torch.jit.ScriptModule)
     problem: Exception | None = None
     for way in (_converted, _recorded) if is_script else (_any_batch, _this_batch):
@@ -135,34 +144,98 @@ def unfused() -> Iterator[None]:
 
 
 def _agrees(found: Model, network: nn.Module, output: str, x: Tensor) -> bool:
-    """Whether graph and module give the same scores, also in a batch of another size where the graph allows that."""
+    """Whether graph and module give the same answers, also in a batch of another size where the graph allows that."""
     more = x if found.input.batch else torch.cat([x, x[:1]])
-    fed = more.to(float_type(found.network)) if more.is_floating_point() else more  # half precision is read as float32
-    coarse = 20 if x.dtype in (torch.float16, torch.bfloat16) else 1
+    coarse = 20 if x.dtype in (torch.float16, torch.bfloat16) else 1  # half precision is read as float32
     with torch.no_grad(), quiet():
-        ours, theirs = HEADS[found.head](found.network(fed)), named_outputs(network(more))[output]
-    if ours.shape != theirs.shape:
+        ours = HEADS[found.head](found.network(as_fed(found.network, more)))
+        theirs = named_outputs(network(more))[output]
+    if len(theirs) != len(ours) or theirs.numel() != ours.numel():
         return False
-    return torch.allclose(ours, theirs.to(ours.dtype), rtol=coarse * 1e-3, atol=coarse * 1e-4)
+    return torch.allclose(ours, theirs.to(ours.dtype).reshape(ours.shape), rtol=coarse * 1e-3, atol=coarse * 1e-4)
 
 
-def _pickable(network: nn.Module, output: str) -> Callable[[Tensor], Tensor]:
+def _one_output(network: nn.Module, output: str) -> Callable[[Tensor], Tensor]:
     return lambda x: named_outputs(network(x))[output]
 
 
+# a module that cannot be exported runs as it is
+
+
+class Eager(nn.Module):
+    """A network reduced to one of its outputs, as scores [n, C]."""
+
+    def __init__(self, network: nn.Module, output: str, inverse: str) -> None:
+        super().__init__()
+        self.network, self.output, self.inverse = network, output, inverse
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The scores behind the audited output."""
+        answer: Tensor = named_outputs(self.network(x))[self.output]
+        return INVERSES[self.inverse](answer.reshape(len(answer), -1))
+
+
 def _as_it_is(model: Model, output: str, x: Tensor, problem: Exception | None) -> Model:
-    """The module itself, its dense layers being the nn.Linear modules in it."""
-    network, head = picked(model.network, output, x)
-    layers = [path for path, module in network.named_modules() if isinstance(module, nn.Linear)]
-    notes = (
-        [f"The network could not be exported as a graph ({first_line(problem)}); it runs as it is."] if problem else []
-    )
+    """The module itself, its dense layers being the nn.Linear modules in it, its final layer undone."""
+    network = copy.deepcopy(model.network)
+    _compute_weights(network)
+    head = _head(network, output, x, model.path)
+    explained = head != "none"
+    inverse = "none" if explained and _leave_out(network, output, x, head) else head
+    if not explained:
+        head = inverse = unexplained_head(Eager(network, output, "none"), [x])
+    scores = Eager(network, output, inverse).eval().requires_grad_(False)
+    layers = [path for path, module in scores.named_modules() if isinstance(module, nn.Linear)]
+    why = f"The network could not be exported as a graph ({first_line(problem)}); it runs as it is." if problem else ""
+    notes = (head_note(output, head),) if explained else unexplained_notes(output, head)
     return replace(
         model,
-        network=network,
+        network=scores,
         output=output,
         head=head,
         ops={path: "linear" for path in layers},
         names={path: path.removeprefix("network.") for path in layers},
-        notes=(*notes, *([head_note(head)] if head != "none" else [])),
+        notes=(*filter(None, [why]), *notes),
     )
+
+
+def _compute_weights(network: nn.Module) -> None:
+    """Dense layers whose weight is computed anew in every pass, as weight_norm does, get that weight as a parameter."""
+    for path, module in list(network.named_modules()):
+        if isinstance(module, nn.Linear) and not isinstance(vars(module)["_parameters"].get("weight"), nn.Parameter):
+            layer = nn.Linear(module.in_features, module.out_features, bias=module.bias is not None)
+            layer.weight = nn.Parameter(module.weight.detach().clone())
+            if module.bias is not None:
+                layer.bias = nn.Parameter(module.bias.detach().clone())
+            owner, _, name = path.rpartition(".")
+            setattr(network.get_submodule(owner), name, layer)
+
+
+def _head(network: nn.Module, output: str, x: Tensor, path: Path) -> str:
+    """The final layer, recognised in the operators of one forward pass."""
+    run = Run()
+    with torch.no_grad(), run:
+        answer = named_outputs(network(x))[output]
+    require_row(path, output, (None, *answer.shape[1:]) if answer.dim() else ())
+    head = find_head(TorchTail(), run.node(answer))
+    return head.name if head else "none"
+
+
+def _leave_out(network: nn.Module, output: str, x: Tensor, head: str) -> bool:
+    """Whether the final layer is a module of its own, called once, whose answer is the output: it is left out then."""
+    calls: list[tuple[str, Any]] = []
+    handles = [
+        module.register_forward_hook(lambda _module, _inputs, answer, path=path: calls.append((path, answer)))
+        for path, module in network.named_modules()
+        if head in MODULES and isinstance(module, MODULES[head])
+    ]
+    with torch.no_grad():
+        answer = named_outputs(network(x))[output]
+    for handle in handles:
+        handle.remove()
+    last = [path for path, value in calls if value is answer]
+    if len(last) != 1 or [path for path, _ in calls].count(last[0]) != 1:
+        return False
+    owner, _, name = last[0].rpartition(".")
+    setattr(network.get_submodule(owner), name, nn.Identity())
+    return True

@@ -1,24 +1,28 @@
-"""`.pt2` files: programs saved by torch.export."""
+"""`.pt2` files: programs saved by torch.export, opened without running anything that is hidden in them.
+
+`torch.export.load` unpickles sample inputs and odd weights, evaluates shape expressions as Python, resolves any name
+below `torch` as an operator and loads compiled libraries. Here every member is checked first, and torch is handed a new
+archive in memory that holds the checked members only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, TensorArgument
-from torch.utils._pytree import tree_leaves
 
 from audit.errors import ModelError
-from audit.model.base import InputSpec, Model
+from audit.model.base import Model
 from audit.model.detect import sha256
-from audit.model.foreign import check_weights, first_line, float_type, head_note, quiet, reference_of
-from audit.model.torch.archive import checked_archive
-from audit.model.torch.outputs import named_outputs
-from audit.model.torch.program import Canonical, canonical
+from audit.model.foreign import check_weights, first_line, quiet
+from audit.model.torch.program import model_of
 from audit.settings import Settings
 
 
@@ -27,38 +31,6 @@ def load(path: Path, settings: Settings) -> Model:
     program = _program(path, settings.trust_pickle)
     check_weights({**program.state_dict, **program.constants}, path)
     return model_of(program, path, "pt2", sha256(path), settings.output, reference_name="torch.export")
-
-
-def model_of(
-    program: ExportedProgram, path: Path, form: str, digest: str, wish: str | None, reference_name: str
-) -> Model:
-    """A `Model` around an exported program, whatever it was exported from."""
-    with quiet():
-        found = canonical(program, path, wish)
-    name, example = _input(program)
-    batch = None if isinstance(example.shape[0], torch.SymInt) else int(example.shape[0])
-    rewritten = batch is not None and _takes_any_batch(found.network, program, example)
-    return Model(
-        network=found.network,
-        path=path,
-        format=form,
-        sha256=digest,
-        input=InputSpec(
-            name=name,
-            shape=tuple(None if isinstance(size, torch.SymInt) else int(size) for size in example.shape[1:]),
-            dtype=_audited_type(example.dtype, found.network),
-            batch=None if rewritten else batch,
-        ),
-        output=found.output,
-        head=found.head,
-        ops=found.ops,
-        names=found.names,
-        notes=tuple(_notes(found, batch, rewritten, example.dtype)),
-        reference=reference_of(
-            _forward(program, found.output), example.dtype, batch, smallest=_smallest_batch(program, example)
-        ),
-        reference_name=reference_name,
-    )
 
 
 def _program(path: Path, trusted: bool) -> ExportedProgram:
@@ -74,62 +46,102 @@ def _program(path: Path, trusted: bool) -> ExportedProgram:
         ) from error
 
 
-def _input(program: ExportedProgram) -> tuple[str, Tensor]:
-    """Name and recorded (fake) value of the one tensor the program takes."""
-    specs = program.graph_signature.input_specs
-    name = next(s.arg.name for s in specs if s.kind is InputKind.USER_INPUT and isinstance(s.arg, TensorArgument))
-    return name, next(node.meta["val"] for node in program.graph.nodes if node.name == name)
+# the archive
+
+OPERATOR = re.compile(
+    r"torch\.ops\.(aten|prims)\.(?!__|from_file|save)\w+\.(?!__)\w+"
+    r"|torch\.ops\.higher_order\.wrap_with_(set_grad_enabled|autocast)"
+    r"|torch\.(_sym_sqrt|sym_(int|float|max|min|not|sum|ite))"
+    r"|_operator\.(getitem|add|sub|mul|floordiv|truediv|mod|pow|neg|pos|eq|ne|lt|le|gt|ge|and_|or_|xor)"
+    r"|math\.(ceil|floor|trunc|sqrt)"
+)
+EXPRESSION = re.compile(
+    r"(?:'?[a-z]{1,4}\d+'?|[A-Z][A-Za-z]*|true|false|(?:positive|nonnegative|integer|real|evaluate)="
+    r"|\d+(?:\.\d*)?(?:e[+-]?\d+)?|[-+*/%<>=!&|~(), ])*"
+)
+"""Numbers, symbols such as s31, and functions of them as sympy prints them."""
 
 
-def _audited_type(dtype: torch.dtype, network: torch.nn.Module) -> torch.dtype:
-    """Half-precision inputs are fed in the type the network was widened to."""
-    return float_type(network) if dtype.is_floating_point else dtype
+MEMBER = re.compile(
+    r"archive_format|archive_version|byteorder|version|\.data/(version|serialization_id)"
+    r"|models/model\.json|data/(weights/model_weights|constants/model_constants)_config\.json"
+    r"|data/weights/weight_\d+|data/constants/tensor_\d+|data/(weights|constants|sample_inputs)/model\.pt"
+    r"|serialized_(exported_program\.json|(state_dict|constants|example_inputs)\.pt)"
+)
+"""What an archive consists of. Nothing else reaches torch, whose reader ignores case and guesses at suffixes."""
 
 
-def _takes_any_batch(network: torch.nn.Module, program: ExportedProgram, fake: Tensor) -> bool:
-    """Whether a graph exported for one batch size gives every sample the same scores in a larger batch."""
-    dtype = _audited_type(fake.dtype, network)
-    x = _example(program, fake).to(dtype)
+class Unsafe(Exception):
+    """What in the archive could run code."""
+
+
+def checked_archive(path: Path) -> io.BytesIO:
+    """The archive with its checked members only; a ModelError if one of them could run code."""
+    clean = io.BytesIO()
     try:
-        with torch.no_grad():
-            alone, more = network(x), network(torch.cat([x, x[:1]]))
-    except (RuntimeError, IndexError, ValueError):
-        return False
-    return more.shape[0] == len(x) + 1 and torch.allclose(more, torch.cat([alone, alone[:1]]), rtol=1e-4, atol=1e-5)
+        with zipfile.ZipFile(path) as source, zipfile.ZipFile(clean, "w") as target:
+            for name in dict.fromkeys(source.namelist()):
+                _refuse_library(name)
+                if MEMBER.fullmatch(name) or MEMBER.fullmatch(name.partition("/")[2]):
+                    content = source.read(name)
+                    _check(name, content)
+                    target.writestr(name, content)
+    except Unsafe as danger:
+        raise ModelError(
+            f"{path}: holds {danger}, which can run code when it is opened; export it again with torch.export.save and "
+            "plain tensors only, or pass --trust-pickle if you trust its origin."
+        ) from danger
+    except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, OSError) as error:
+        raise ModelError(f"{path}: is truncated or corrupt; export or copy it again.") from error
+    clean.seek(0)
+    return clean
 
 
-def _example(program: ExportedProgram, fake: Tensor) -> Tensor:
-    """The input that the program was exported with where it was saved too, else noise of its shape."""
-    saved = [leaf for leaf in tree_leaves(program.example_inputs) if isinstance(leaf, Tensor)]
-    if saved:
-        return saved[0]
-    if not fake.dtype.is_floating_point:
-        return torch.zeros(fake.shape, dtype=fake.dtype)
-    return torch.rand(fake.shape, generator=torch.Generator().manual_seed(0)).to(fake.dtype)
+def _refuse_library(name: str) -> None:
+    if "aotinductor" in name.lower():
+        raise Unsafe("a compiled library (AOTInductor)")
 
 
-def _smallest_batch(program: ExportedProgram, fake: Tensor) -> int:
-    """The smallest batch that the program's own checks let through."""
-    if not isinstance(fake.shape[0], torch.SymInt):
-        return 1
-    bounds = program.range_constraints.get(fake.shape[0].node.expr)
-    return 1 if bounds is None else max(1, int(bounds.lower))
+def _check(name: str, content: bytes) -> None:
+    if name.endswith(".json"):
+        for node in _objects(json.loads(content)):
+            _check_object(node)
+    elif name.endswith(".pt"):
+        _check_pickle(name, content)
 
 
-def _forward(program: ExportedProgram, output: str) -> Callable[[Tensor], Tensor]:
-    """The program as torch runs it, reduced to the audited output."""
-    module: Callable[[Tensor], Any] = program.module()
-    return lambda x: named_outputs(module(x))[output]
+def _check_pickle(name: str, content: bytes) -> None:
+    if not content:
+        return
+    try:
+        with quiet():
+            torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever is wrong with it, torch.export.load would fall back to plain unpickling
+        raise Unsafe(f"pickled Python objects ({name})") from error
 
 
-def _notes(found: Canonical, batch: int | None, rewritten: bool, dtype: torch.dtype) -> Iterator[str]:
-    yield from found.notes
-    if found.head != "none":
-        yield head_note(found.head)
-    if rewritten:
-        yield f"The file was exported for batches of {batch}; its graph takes any batch size, which was checked."
-    elif batch is not None:
-        yield f"The file takes batches of {batch} samples only and is fed such batches."
-    if dtype in (torch.float16, torch.bfloat16):
-        half = str(dtype).removeprefix("torch.")
-        yield f"The file computes in {half}; the audit computes with the same weights in float32 or wider."
+def _check_object(node: dict[str, Any]) -> None:
+    """One JSON object of the archive: an operator call, a shape expression, a weight, a pytree node."""
+    if "outputs" in node and not OPERATOR.fullmatch(str(node.get("target", "_operator.add"))):
+        raise Unsafe(f"a call of {node['target']}")
+    if "expr_str" in node and not EXPRESSION.fullmatch(str(node["expr_str"])):
+        raise Unsafe(f"a shape that is not plain arithmetic ({str(node['expr_str'])[:40]!r})")
+    if node.get("use_pickle"):
+        raise Unsafe(f"a pickled weight ({node.get('path_name')})")
+    if "path_name" in node and not str(node["path_name"]).startswith(("weight_", "tensor_")):
+        raise Unsafe(f"a pickled object ({node['path_name']})")
+    if "__enum__" in node or "default_factory_module" in node:
+        raise Unsafe("the name of a Python module to import")
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Every JSON object in `value`, also in strings that are JSON themselves."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return
+    if isinstance(value, dict):
+        yield value
+    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _objects(child)

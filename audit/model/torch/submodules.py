@@ -1,4 +1,4 @@
-"""Convolutions, normalisations and embeddings with constant weights become the modules that everyone knows.
+"""Convolutions, normalisations, embeddings and recurrent layers become the modules that everyone knows.
 
 Layers are listed and judged by their type, so an operator with loose weights would be a layer without a name.
 """
@@ -12,18 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from audit.model.torch.constants import Constants
-from audit.model.torch.graph import Draft, Node, arguments, aten, shape_of
+from audit.model.torch.graph import Constants, Node, WorkingGraph, arguments, aten, shape_of
 
 Given = dict[str, Any]
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 BATCH_NORMS = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 
 
-def weight_modules(draft: Draft, constants: Constants) -> None:
+def weight_modules(work: WorkingGraph, constants: Constants) -> None:
     """Rewrites every call that one of `BUILDERS` understands."""
     made: dict[object, str] = {}
-    for node in draft.calls(*BUILDERS):
+    for node in work.calls(*BUILDERS):
         given = arguments(node)
         tensors = {name: value for name, value in given.items() if name in TENSORS and value is not None}
         if "weight" not in tensors or not all(constants.is_constant(value) for value in tensors.values()):
@@ -35,23 +34,23 @@ def weight_modules(draft: Draft, constants: Constants) -> None:
             module = BUILDERS[node.target](node, given, weights)
             if module is None:
                 continue
-            made[key] = draft.free_path(constants.label(tensors["weight"])[0], node)
-            draft.modules[made[key]] = _filled(module, weights)
-        _call(draft, node, made[key], given.get("indices") or given["input"])
+            made[key] = work.free_path(constants.label(tensors["weight"])[0], node)
+            work.modules[made[key]] = _filled(module, weights)
+        _call(work, node, made[key], given.get("indices") or given["input"])
 
 
 TENSORS = ("weight", "bias", "running_mean", "running_var")
 
 
-def _call(draft: Draft, node: Node, path: str, x: Node) -> None:
+def _call(work: WorkingGraph, node: Node, path: str, x: Node) -> None:
     """Calls the module instead of `node`; operators that return (y, statistics…) are read through getitem(0)."""
     if not isinstance(node.meta.get("val"), (tuple, list)):
-        draft.replace(node, path, (x,), kind="call_module")
+        work.replace(node, path, (x,), kind="call_module")
         return
     for user in list(node.users):
         assert user.target is operator.getitem and user.args[1] == 0
-        draft.replace(user, path, (x,), kind="call_module")
-    draft.graph.erase_node(node)
+        work.replace(user, path, (x,), kind="call_module")
+    work.graph.erase_node(node)
 
 
 def _filled(module: nn.Module, weights: dict[str, nn.Parameter]) -> nn.Module:
@@ -129,3 +128,69 @@ BUILDERS: dict[Any, Callable[[Node, Given, dict[str, nn.Parameter]], nn.Module |
     aten.group_norm.default: _group_norm,
     aten.embedding.default: _embedding,
 }
+
+
+# LSTM, GRU and RNN: the bare operators trust the shape of the initial state blindly. A state for another batch size
+# crashes the process, where the module raises an error.
+
+RECURRENT: dict[Any, tuple[Any, int, dict[str, Any]]] = {
+    aten.lstm.input: (nn.LSTM, 4, {}),
+    aten.gru.input: (nn.GRU, 3, {}),
+    aten.rnn_tanh.input: (nn.RNN, 1, {"nonlinearity": "tanh"}),
+    aten.rnn_relu.input: (nn.RNN, 1, {"nonlinearity": "relu"}),
+}
+"""Operator → module, gates per unit, further arguments."""
+
+
+def recurrent_modules(work: WorkingGraph, constants: Constants) -> None:
+    """Rewrites every recurrent operator with constant weights in `work`."""
+    made: dict[object, str] = {}
+    for node in work.calls(*RECURRENT):
+        given = arguments(node)
+        if not all(constants.is_constant(weight) for weight in given["params"]):
+            continue
+        key = tuple(constants.key(weight) for weight in given["params"])
+        if key not in made:
+            made[key] = work.free_path(_owner(str(given["params"][0].target)), node)
+            work.modules[made[key]] = _recurrent_module(node, given, constants)
+        _call_recurrent(work, node, made[key], given)
+
+
+def _owner(weight: str) -> str:
+    return weight.rpartition(".")[0] or "rnn"
+
+
+def _recurrent_module(node: Node, given: Given, constants: Constants) -> nn.RNNBase:
+    kind, gates, more = RECURRENT[node.target]
+    weights = [constants.parameter(weight) for weight in given["params"]]
+    hidden, fed_back = weights[1].shape[0] // gates, weights[1].shape[1]
+    if fed_back != hidden:
+        more = {**more, "proj_size": fed_back}
+    module = kind(
+        weights[0].shape[1],
+        hidden,
+        given["num_layers"],
+        bias=given["has_biases"],
+        batch_first=given["batch_first"],
+        bidirectional=given["bidirectional"],
+        device="meta",
+        **more,
+    )
+    for name, weight in zip(module._flat_weights_names, weights, strict=True):
+        setattr(module, name, weight)
+    assert isinstance(module, nn.RNNBase)
+    return module.eval()
+
+
+def _call_recurrent(work: WorkingGraph, node: Node, path: str, given: Given) -> None:
+    """The operator returns (y, h, c) where the module returns (y, (h, c))."""
+    is_lstm = node.target is aten.lstm.input
+    state = tuple(given["hx"]) if is_lstm else given["hx"]
+    with work.graph.inserting_before(node):
+        answer = work.graph.call_module(path, (given["input"], state))
+        states = work.graph.call_function(operator.getitem, (answer, 1))
+    for user in list(node.users):
+        position = user.args[1]
+        source = (states, position - 1) if is_lstm and position else (answer, position)  # type: ignore[operator]
+        work.replace(user, operator.getitem, source)
+    work.graph.erase_node(node)

@@ -2,19 +2,13 @@
 
 from audit.model.onnx.ops import (  # noqa: F401
     arithmetic,
-    conv,
-    create,
     fused,
     image,
     index,
-    matrix,
-    microsoft,
     ml,
     nonlinear,
-    norm,
     recurrent,
     reduce,
     shape,
-    signal,
     window,
 )

@@ -1,14 +1,15 @@
-"""Operators that treat every element alike: arithmetic, comparison, logic, rounding, selection."""
+"""Arithmetic: operators that treat every element alike, and matrix products."""
 
 from __future__ import annotations
 
 from functools import reduce
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from audit.model.onnx.ops.registry import Function, operator
-from audit.model.onnx.ops.tensors import align, is_float
+from audit.model.onnx.layer import DENSE_DOMAIN
+from audit.model.onnx.ops.registry import Function, converter, operator
+from audit.model.onnx.ops.values import Graph, OnnxMapping, OnnxNode, OperationConverterResult, align, is_float
 
 UNARY: dict[str, Function] = {
     "Abs": torch.abs, "Neg": torch.neg, "Exp": torch.exp, "Log": torch.log, "Sqrt": torch.sqrt, "Erf": torch.erf,
@@ -113,3 +114,46 @@ def _identity(x: Tensor) -> Tensor:
 def _dropout(x: Tensor, ratio_input: Tensor | None = None, training: Tensor | None = None, *,
              ratio: float = 0.5, seed: int = 0, outputs: int) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
     return x if outputs == 1 else (x, torch.ones_like(x, dtype=torch.bool))
+
+
+# matrix products: dense layers, which `onnx.dense` has found and named, and the products that are none
+
+
+@converter("Dense", domain=DENSE_DOMAIN)
+def _dense(node: OnnxNode, graph: Graph) -> OperationConverterResult:
+    """Build y = W x + b as an nn.Linear: one module for one pair (W, b), however often the graph uses it."""
+    x, weight, *rest = node.input_values
+    bias = rest[0] if rest and rest[0] else None
+    key = ("Dense", weight, bias)
+    if key not in graph.layers:
+        size = graph.tensor(weight).shape
+        layer = nn.Linear(size[1], size[0], bias is not None, device="meta")
+        layer.weight = graph.parameter(weight)
+        layer.bias = graph.parameter(bias) if bias is not None else None  # type: ignore[assignment]
+        graph.layers[key] = layer
+    return OperationConverterResult(graph.layers[key], OnnxMapping((x,), node.output_values))
+
+
+@operator("Bias", domain=DENSE_DOMAIN, weights={1: "bias"})
+def _bias(y: Tensor, bias: Tensor) -> Tensor:
+    return y + bias
+
+
+@operator("MatMul", weights={0: "left", 1: "weight"})
+def _matmul(a: Tensor, b: Tensor) -> Tensor:
+    return torch.matmul(a, b)
+
+
+@operator("Gemm", weights={0: "left", 1: "weight", 2: "bias"})
+def gemm(a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0,
+         transB: int = 0, broadcast: int = 0) -> Tensor:  # fmt: skip
+    """Y = α A B + β C, either factor transposed where the node says so."""
+    product = torch.matmul(a.T if transA else a, b.T if transB else b)
+    product = product if alpha == 1 else alpha * product
+    return product if c is None else product + (c if beta == 1 else beta * c)
+
+
+@operator("Einsum", weights={0: "left", 1: "weight", 2: "third"})
+def _einsum(*inputs: Tensor, equation: str) -> Tensor:
+    result: Tensor = torch.einsum(equation, *inputs)
+    return result

@@ -17,13 +17,13 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from audit.model.onnx.ops.tensors import attribute_value
 from audit.model.onnx.ops.values import (
     Graph,
     OnnxMapping,
     OnnxNode,
     OperationConverterResult,
     add_converter,
+    attribute_value,
     get_converter,
     plain_domain,
 )

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from onnx_files import agrees, graph, loaded, mlp, node, weights
 
 from audit.errors import ModelError
-from audit.model.onnx.file import read
+from audit.model.onnx.file import read_file
 from audit.model.onnx.load import load
 from audit.settings import Settings
 
@@ -103,7 +103,7 @@ def test_oddities_that_onnxruntime_accepts_are_accepted(tmp_path: Path) -> None:
 
 def test_hash_is_that_of_the_file(tmp_path: Path) -> None:
     path = saved(tmp_path, mlp().SerializeToString())
-    assert read(path).sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert read_file(path).sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_external_data_beside_the_file_is_read_and_hashed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""trace: plain modules become canonical graphs, and what cannot be exported still runs as it is."""
+"""canonical_form: modules become canonical graphs, and what cannot be exported still runs as it is."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch_networks import CASES, Case, check_same_network, mlp, save_pt2
 
 from audit.errors import ModelError
-from audit.model import load_model
+from audit.model import canonical_form, load_model
 from audit.model.base import InputSpec, Model
-from audit.model.batches import accepts, trace
+from audit.model.batches import accepts
 from audit.settings import Settings
 
 
-def untraced(network: nn.Module, path: Path) -> Model:
+def as_loaded(network: nn.Module, path: Path) -> Model:
     path.touch()
     spec = InputSpec("x", None)
     return Model(network=network.eval(), path=path, format="pickle", sha256="", input=spec, output="")
@@ -41,7 +41,7 @@ class Unexportable(nn.Module):
 def test_what_cannot_be_exported_runs_as_it_is(tmp_path: Path) -> None:
     torch.manual_seed(0)
     network, x = Unexportable().eval(), torch.randn(4, 6)
-    model = trace(untraced(network, tmp_path / "m"), x)
+    model = canonical_form(as_loaded(network, tmp_path / "m"), x)
     assert (model.head, model.output, model.input.batch) == ("softmax", "probabilities", None)
     assert {path: model.names[path] for path in model.ops} == {"network.fc1": "fc1", "network.fc2": "fc2"}
     assert model.notes[0].startswith("The network could not be exported as a graph (")
@@ -56,19 +56,19 @@ def test_what_cannot_be_exported_runs_as_it_is(tmp_path: Path) -> None:
 
 def test_a_canonical_model_is_returned_unchanged(tmp_path: Path) -> None:
     model = load_model(save_pt2(mlp(nn.ReLU).eval(), torch.randn(4, 6), tmp_path / "m.pt2"), Settings())
-    assert trace(model, torch.randn(4, 6)) is model
+    assert canonical_form(model, torch.randn(4, 6)) is model
 
 
 @pytest.mark.parametrize("rows", [1, 2, 8])
 def test_any_number_of_examples_will_do(rows: int, tmp_path: Path) -> None:
     case = CASES["lenet"]
-    model = trace(untraced(case.network(), tmp_path / "m"), torch.randn(rows, 1, 10, 10))
+    model = canonical_form(as_loaded(case.network(), tmp_path / "m"), torch.randn(rows, 1, 10, 10))
     check_same_network(model, case)
 
 
 def test_tokens_stored_as_floats_are_fed_as_integers(tmp_path: Path) -> None:
     case = CASES["tokens"]
-    model = trace(untraced(case.network(), tmp_path / "m"), case.inputs().float())
+    model = canonical_form(as_loaded(case.network(), tmp_path / "m"), case.inputs().float())
     assert model.input.dtype == torch.int64
     check_same_network(model, case)
 
@@ -88,7 +88,7 @@ class Regions(nn.Module):
 
 def test_no_grad_regions_are_written_out(tmp_path: Path) -> None:
     case = Case(Regions, lambda: torch.randn(4, 6), ("trunk", "fc"))
-    model = trace(untraced(case.network(), tmp_path / "m"), case.inputs())
+    model = canonical_form(as_loaded(case.network(), tmp_path / "m"), case.inputs())
     check_same_network(model, case)
     x = case.inputs().requires_grad_()
     (gradient,) = torch.autograd.grad(model.network(x).sum(), x)
@@ -111,7 +111,7 @@ class Baked(nn.Module):
 
 def test_float_types_follow_the_weights(tmp_path: Path) -> None:
     case = Case(Baked, lambda: torch.randn(4, 6), ("fc",))
-    model = trace(untraced(case.network(), tmp_path / "m"), case.inputs())
+    model = canonical_form(as_loaded(case.network(), tmp_path / "m"), case.inputs())
     check_same_network(model, case)
     assert model.network(case.inputs()).dtype == torch.float32
 
@@ -120,7 +120,7 @@ def test_weight_norm_is_a_dense_layer(tmp_path: Path) -> None:
     case = Case(
         lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 3))), lambda: torch.randn(4, 6), ("0",)
     )
-    model = trace(untraced(case.network(), tmp_path / "m"), case.inputs())
+    model = canonical_form(as_loaded(case.network(), tmp_path / "m"), case.inputs())
     assert list(model.ops) == ["0"]
     x = case.inputs()
     torch.testing.assert_close(model.network(x), case.network()(x), rtol=1e-5, atol=1e-6)
@@ -136,9 +136,9 @@ def test_an_elementwise_head_is_found_beneath_a_change_of_shape(tmp_path: Path) 
         def forward(self, x: Tensor) -> Tensor:
             return torch.sigmoid(self.fc(x)).squeeze(-1)
 
-    model = trace(untraced(Squeezed(), tmp_path / "m"), torch.randn(4, 6))
+    model = canonical_form(as_loaded(Squeezed(), tmp_path / "m"), torch.randn(4, 6))
     assert model.head == "sigmoid"
-    assert model.network(torch.randn(5, 6)).shape == (5,)
+    assert model.network(torch.randn(5, 6)).shape == (5, 1)
 
 
 def test_a_softmax_over_another_axis_or_inside_stays(tmp_path: Path) -> None:
@@ -150,18 +150,18 @@ def test_a_softmax_over_another_axis_or_inside_stays(tmp_path: Path) -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.fc(x).softmax(-1) * 2
 
-    model = trace(untraced(Inside(), tmp_path / "m"), torch.randn(4, 6))
+    model = canonical_form(as_loaded(Inside(), tmp_path / "m"), torch.randn(4, 6))
     assert model.head == "none"
 
 
 def test_a_wrong_shape_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"does not run on samples of shape \[5\] \(.+\); check the shape of the data"):
-        trace(untraced(mlp(nn.ReLU), tmp_path / "m"), torch.randn(4, 5))
+        canonical_form(as_loaded(mlp(nn.ReLU), tmp_path / "m"), torch.randn(4, 5))
 
 
 def test_accepts(tmp_path: Path) -> None:
-    plain = untraced(CASES["lenet"].network(), tmp_path / "m")
+    plain = as_loaded(CASES["lenet"].network(), tmp_path / "m")
     assert accepts(plain, (1, 10, 10)) and not accepts(plain, (100,)) and not accepts(plain, (3, 10, 10))
-    assert accepts(untraced(CASES["tokens"].network(), tmp_path / "m"), (9,))
+    assert accepts(as_loaded(CASES["tokens"].network(), tmp_path / "m"), (9,))
     known = load_model(save_pt2(mlp(nn.ReLU).eval(), torch.randn(4, 6), tmp_path / "m.pt2"), Settings())
     assert accepts(known, (6,)) and not accepts(known, (5,)) and not accepts(known, (1, 6))

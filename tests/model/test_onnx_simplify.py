@@ -12,13 +12,13 @@ from onnx_files import ML, agrees, dense, graph, loaded, mlp, node, value, weigh
 
 from audit.errors import ModelError
 from audit.model.onnx import constant_folding as folding
-from audit.model.onnx.batch import settle_batch
+from audit.model.onnx.batch_size import free_batch_size
 from audit.model.onnx.runtime import Session
-from audit.model.onnx.simplify import prepare
+from audit.model.onnx.simplify import simplified
 
 
 def prepared(model: ModelProto, output: str = "y") -> ModelProto:
-    return settle_batch(prepare(model, output))[0]
+    return free_batch_size(simplified(model, output))[0]
 
 
 def operators(model: ModelProto) -> list[str]:
