@@ -165,3 +165,37 @@ def test_accepts(tmp_path: Path) -> None:
     assert accepts(as_loaded(CASES["tokens"].network(), tmp_path / "m"), (9,))
     known = load_model(save_pt2(mlp(nn.ReLU).eval(), torch.randn(4, 6), tmp_path / "m.pt2"), Settings())
     assert accepts(known, (6,)) and not accepts(known, (5,)) and not accepts(known, (1, 6))
+
+
+class Capped(nn.Module):
+    """A softmax whose answer is written to afterwards, in code that cannot be exported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        p = self.fc(x).softmax(-1)
+        if float(p.detach().sum()) > 0:
+            p[:, 0] = 0.5 * p[:, 0]
+        return p
+
+
+def test_what_is_written_to_is_no_final_layer(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = canonical_form(as_loaded(Capped(), tmp_path / "m"), torch.randn(4, 6))
+    assert model.head == "none"
+    assert model.notes[0].startswith("The network could not be exported as a graph (")
+
+
+def test_the_row_of_a_lone_sample(tmp_path: Path) -> None:
+    class Lone(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(x).reshape(3)
+
+    model = load_model(save_pt2(Lone().eval(), torch.randn(1, 6), tmp_path / "m.pt2", dynamic=False), Settings())
+    assert model.input.batch == 1 and model.network(torch.randn(1, 6)).shape == (1, 3)

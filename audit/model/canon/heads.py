@@ -164,7 +164,9 @@ def _is_row_wise(tail: Tail, value: Value, op: str, x: Value) -> bool:
     if step is None or not _same(tail, step.inputs[0], x):
         return False
     shape = tail.shape(step.inputs[0])
-    return step.axes in ((-1,), (1 if shape is None else len(shape) - 1,))
+    if shape is None:
+        return step.axes in ((1,), (-1,))
+    return step.axes in ((-1,), (len(shape) - 1,)) and all(size == 1 for size in shape[1:-1])
 
 
 def _is_log_sum_exp(tail: Tail, value: Value, x: Value) -> bool:

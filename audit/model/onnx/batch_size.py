@@ -8,13 +8,12 @@ from math import prod
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
+from audit.model.batches import FREE_SIZES
 from audit.model.onnx.constant_folding import fold
 from audit.model.onnx.graph import Array, add_constant, constants, fresh, prune, to_array
 from audit.model.onnx.runtime import RuntimeFailure, Session, random_input
 from audit.model.onnx.types import TensorType, infer_node, infer_types, tensor_type
 
-FREE_SIZES = (8, 16, 32, 64, 224)
-"""What to try for other sizes that a file leaves open."""
 CLOSE = 1e-3
 """Relative to the largest output: far above float16 rounding of a whole network's answer, far below any real change."""
 

@@ -1,4 +1,4 @@
-"""From a prepared ONNX graph to a network of torch modules that can be differentiated, twice, in any precision.
+"""From a simplified ONNX graph to a network of torch modules that can be differentiated, twice, in any precision.
 
 Every node becomes one call of a module, in the order of the file. Weights are Parameters of the modules that use them;
 all other constants are buffers, so that `network.to(torch.float64)` moves everything.

@@ -48,7 +48,7 @@ def _is_scores(model: ModelProto, name: str, types: dict[str, TensorType]) -> bo
 
 
 def choose_input(path: Path, model: ModelProto, wanted: str | None, fixed: Collection[str] = ()) -> str:
-    """The input that takes the samples; every other one is held at a constant, or has a default value in the file."""
+    """The input that takes the samples; every other one is fixed at a constant, or has a default value in the file."""
     types = infer_types(model)
     names = [value.name for value in model.graph.input if value.name not in fixed]
     if wanted is not None and wanted not in names:
@@ -147,7 +147,7 @@ def wanted_values(path: Path, model: ModelProto, asked: Sequence[str] | None) ->
 
 
 def fixed_inputs(path: Path, model: ModelProto, fed: str, values: dict[str, float]) -> list[FixedInput]:
-    """Every input but the fed one, at its value; one that does not matter to the audited output is held at zero."""
+    """Every input but the fed one, at its value; one that does not matter to the audited output is fixed at zero."""
     own = {tensor.name for tensor in model.graph.initializer}
     declared = {value.name: value for value in model.graph.input if value.name not in own}
     others = {name: value for name, value in declared.items() if name != fed}

@@ -149,7 +149,7 @@ def _named(layers: list[Layer]) -> list[Layer]:
 
 
 class _Writer:
-    """Writes the layers that share one weight: as one module where their biases agree, else with the biases apart."""
+    """Writes the layers that share one weight: one module if their biases agree, else a bias after each."""
 
     def __init__(self, graph: GraphProto, group: list[Layer]):
         self.graph, self.group = graph, group
@@ -166,10 +166,10 @@ class _Writer:
     def _layer(self, layer: Layer, weight: str, bias: str) -> list[NodeProto]:
         ending = list(layer.after)
         output = ending[0].input[0] if ending else layer.output
-        apart = layer.bias is not None and not bias
-        y = fresh(self.graph, f"{output}/product") if apart else output
+        adds_bias = layer.bias is not None and not bias
+        y = fresh(self.graph, f"{output}/product") if adds_bias else output
         made = [*layer.before, dense_node(layer, weight, bias, y)]
-        if apart and layer.bias is not None:
+        if adds_bias and layer.bias is not None:
             made.append(bias_node(layer.node, y, self._stored(layer.bias, "", "bias"), output))
         return [*made, *ending]
 

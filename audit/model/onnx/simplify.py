@@ -53,10 +53,9 @@ REFUSED = (
 
 def simplified(model: ModelProto, output: str) -> ModelProto:
     """A copy of `model` that computes `output` alone, without functions, defaults, ZipMaps and dead ends."""
-    plain = onnx.inliner.inline_local_functions(model) if model.functions else model
-    ready = ModelProto()
-    ready.CopyFrom(plain)
-    graph = ready.graph
+    copy = ModelProto()
+    copy.CopyFrom(onnx.inliner.inline_local_functions(model) if model.functions else model)
+    graph = copy.graph
     _keep_output(graph, output)
     _unpack_sparse(graph)
     _drop_default_inputs(graph)
@@ -66,8 +65,8 @@ def simplified(model: ModelProto, output: str) -> ModelProto:
     del graph.value_info[:]
     for item in (*graph.initializer, *graph.node):
         item.doc_string = ""  # from here on it says what a constant or a node was before it was rewritten
-    expand_linear_models(ready)
-    return ready
+    expand_linear_models(copy)
+    return copy
 
 
 def _keep_output(graph: GraphProto, output: str) -> None:

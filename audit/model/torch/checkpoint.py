@@ -27,7 +27,7 @@ SHOWN = 3  # names listed in a sentence
 
 
 def load(path: Path, settings: Settings) -> Model:
-    """The network with the file's weights. Its input shape is not known before data is at hand: see `trace`."""
+    """The network with the file's weights. What shape it takes, `canonical_form` finds out with data."""
     form = "safetensors" if detect(path) == "safetensors" else "state_dict"
     notes: list[str] = []
     contents = _safetensors(path) if form == "safetensors" else _torch_file(path, settings.trust_pickle)

@@ -82,8 +82,8 @@ def keep_sample_axis(work: WorkingGraph) -> None:
         before, after = flat.args[1], users[0].args[1]
         if len(before) == 2 and before[1] == layer.in_features and after[-1] == layer.out_features:
             with work.graph.inserting_before(users[0]):
-                apart = work.graph.call_function(aten.reshape.default, (flat.args[0], [*after[:-1], before[1]]))
-            work.replace(users[0], node.target, (apart,), kind="call_module")
+                rows = work.graph.call_function(aten.reshape.default, (flat.args[0], [*after[:-1], before[1]]))
+            work.replace(users[0], node.target, (rows,), kind="call_module")
             work.graph.erase_node(node)
 
 
@@ -121,8 +121,8 @@ def _as_written(node: Node) -> Product | None:
         return Product(given["input"], given["weight"], True, given["bias"], node.meta.get(WRITTEN_AS, "linear"))
     if node.target is aten.addmm.default:
         given = arguments(node)
-        plain = given["alpha"] == 1 and given["beta"] == 1
-        return Product(given["mat1"], given["mat2"], False, given["self"], "addmm") if plain else None
+        unscaled = given["alpha"] == 1 and given["beta"] == 1
+        return Product(given["mat1"], given["mat2"], False, given["self"], "addmm") if unscaled else None
     if node.target in (aten.mm.default, aten.matmul.default):
         x, matrix = node.args
         return Product(x, matrix, False, None, "mm" if node.target is aten.mm.default else "matmul")  # type: ignore[arg-type]

@@ -149,7 +149,7 @@ DECOMPOSITIONS: dict[Any, Any] = {
     aten._native_multi_head_attention.default: fused_attention,
     aten._transformer_encoder_layer_fwd.default: fused_encoder_layer,
 }
-"""The fused fast path of nn.TransformerEncoder, which a trace under no_grad contains."""
+"""The fused fast path of nn.TransformerEncoder, which a script traced under no_grad contains."""
 
 
 def tidy(work: WorkingGraph, path: Path) -> None:

@@ -27,7 +27,7 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 
 def given_network(module: nn.Module, settings: Settings) -> Model:
-    """A frozen copy on the CPU, in eval mode. Its input shape is not known before data is at hand: see `trace`."""
+    """A frozen copy on the CPU, in eval mode. What shape it takes, `canonical_form` finds out with data."""
     module = _unwrapped(module)
     path = Path(type(module).__name__)
     if any(map(nn.parameter.is_lazy, module.parameters())):

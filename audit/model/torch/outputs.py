@@ -90,6 +90,8 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         answer = func(*args, **(kwargs or {}))
+        if func._schema.is_mutable:  # what was written to, perhaps through a view, is no longer what its maker made
+            self._nodes.clear()
         read = pytree.tree_map_only(Tensor, self.node, (args, kwargs or {}))
         self._written(self._graph.call_function(func, *read), answer)
         return answer
@@ -129,16 +131,17 @@ def take_off_head(work: WorkingGraph, constants: Constants, output: str, path: P
 
 
 def _flatten(work: WorkingGraph, output: str, path: Path) -> None:
-    """[n] becomes [n, 1], and [n, C, 1, 1] becomes [n, C]."""
+    """[n] becomes [n, 1], and [n, C, 1, 1] becomes [n, C]; of a lone sample, [C] becomes [1, C]."""
     node = work.outputs[output]
     shape = TorchTail().shape(node)
     require_row(path, output, shape)
     if shape is None or len(shape) == 2:
         return
-    last = next(iter(reversed(work.graph.nodes)))
-    with work.graph.inserting_after(last):
-        rows = (aten.unsqueeze.default, (node, 1)) if len(shape) == 1 else (aten.flatten.using_ints, (node, 1))
-        work.outputs[output] = work.graph.call_function(*rows)
+    fed = next(node for node in work.graph.nodes if node.op == "placeholder")
+    lone = fed.meta["val"].shape[0] == 1 and shape[0] != 1
+    rows = (aten.flatten.using_ints, 1) if len(shape) > 1 else (aten.unsqueeze.default, 0 if lone else 1)
+    with work.graph.inserting_after(next(iter(reversed(work.graph.nodes)))):
+        work.outputs[output] = work.graph.call_function(rows[0], (node, rows[1]))
 
 
 def named_outputs(returned: Any) -> dict[str, Any]:

@@ -135,7 +135,7 @@ def _outputs(program: ExportedProgram, copies: dict[Node, Any]) -> Iterator[tupl
 def _tensors(program: ExportedProgram) -> dict[str, Tensor]:
     """Weights by name, at least float32, all of one float type; tied weights are one tensor again."""
     wide = any(tensor.dtype == torch.float64 for tensor in program.state_dict.values())
-    float_type = torch.float64 if wide else torch.float32
+    kind = torch.float64 if wide else torch.float32
     seen: dict[object, Tensor] = {}
     tensors: dict[str, Tensor] = {}
     for spec in program.graph_signature.input_specs:
@@ -147,13 +147,13 @@ def _tensors(program: ExportedProgram) -> dict[str, Tensor]:
         layout = (tensor.dtype, tuple(tensor.shape), tensor.stride())
         key = (tensor.data_ptr() if tensor.numel() else spec.target, layout, spec.kind)
         if key not in seen:
-            seen[key] = _plain(tensor, float_type, spec.kind is InputKind.PARAMETER)
+            seen[key] = _widened(tensor, kind, spec.kind is InputKind.PARAMETER)
         tensors[spec.target] = seen[key]
     return tensors
 
 
-def _plain(tensor: Tensor, float_type: torch.dtype, is_parameter: bool) -> Tensor:
-    value = tensor.detach().to(float_type) if tensor.is_floating_point() else tensor.detach()
+def _widened(tensor: Tensor, kind: torch.dtype, is_parameter: bool) -> Tensor:
+    value = tensor.detach().to(kind) if tensor.is_floating_point() else tensor.detach()
     return nn.Parameter(value, requires_grad=False) if is_parameter else value
 
 

@@ -28,7 +28,7 @@ TOUCHES_FILES = re.compile(rb"\b(?:torch|aten)[\s\\]*\.[\s\\]*(?:save|from_file)
 
 
 def load(path: Path, settings: Settings) -> Model:
-    """The script module as it is. Its input shape is not known before data is at hand: see `trace`."""
+    """The script module as it is. What shape it takes, `canonical_form` finds out with data."""
     _refuse_file_access(path)
     try:
         with quiet():
