@@ -65,23 +65,13 @@ def _settings(report: Report, where: str, flags: dict[str, Any]) -> Settings:
 def _other_files(report: Report, model: Path, data: Path, settings: Settings) -> str | None:
     """A sentence where the model or the data are not those of the report: there is nothing to reproduce then."""
     from audit.data import data_sha256
+    from audit.model.detect import file_hash
 
-    if _model_sha256(model) != report.model.sha256:
+    if file_hash(model) != report.model.sha256:
         return f"{model} is not the model of the report; its sha256 differs."
     if data_sha256(data, settings) != report.data.sha256:
         return f"{data} does not hold the data of the report; their sha256 differs."
     return None
-
-
-def _model_sha256(model: Path) -> str:
-    """Of the file and, of an ONNX model, the weights beside it."""
-    from audit.model.detect import detect, sha256
-
-    if detect(model) != "onnx":
-        return sha256(model)
-    from audit.model.onnx.read import read
-
-    return read(model).sha256
 
 
 def _lines(found: Reproduction) -> list[str]:

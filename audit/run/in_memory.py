@@ -20,7 +20,7 @@ from audit.errors import UsageError
 from audit.measures.report import Report
 from audit.model import load_model
 from audit.model.base import Model
-from audit.model.given import estimator_file, given_network, is_estimator, load_estimator
+from audit.model.torch.given import estimator_file, given_network, is_estimator, load_estimator
 from audit.run.pipeline import Sources, audit_sources
 from audit.run.progress import progress_for
 from audit.settings import Settings

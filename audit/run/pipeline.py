@@ -21,10 +21,10 @@ from audit.findings import add_findings
 from audit.measures.contract import Audit
 from audit.measures.report import Report
 from audit.measures.suite import Results, run_suite
-from audit.model import load_model
+from audit.model import canonical_form, load_model
 from audit.model.base import Model
+from audit.model.batches import accepts, alike
 from audit.model.parity import Parity, check_behaviour, check_parity
-from audit.model.trace import accepts, alike, trace
 from audit.run.assemble import Measured, assemble
 from audit.run.overflow import check_finite, ordinary_sizes
 from audit.run.progress import Progress
@@ -110,7 +110,7 @@ def _fitted(model: Model, stored: Data, settings: Settings) -> tuple[Model, Data
     fed = _fed_as(model, settings)
     fitting = choose_fitting(stored, model.input.shape, partial(accepts, model), fed, partial(alike, model))
     example = fitting.example(_parity_rows(stored)[:TRACED], fed)
-    model = trace(model, torch.from_numpy(example), settings=settings)
+    model = canonical_form(model, torch.from_numpy(example), settings=settings)
     return model, fitting.fit(_fed_as(model, settings))
 
 
