@@ -102,23 +102,23 @@ def check_reports(results: Results) -> list[Check]:
 def _duality(results: Results) -> list[Check]:
     exact = ("duality-exact", "A test sample's input change equals its weight change")
     closes = ("decomposition-closes", "The directions' contributions add up to the measured gap")
-    straight = ("basis-orthonormal", "The directions are orthogonal and of unit length")
+    orthonormal = ("basis-orthonormal", "The directions are orthogonal and of unit length")
     measured = results.measurements.get("duality")
     blocks: dict[str, DualityBlock] = {} if measured is None else dict(measured.layers)
     kept = {name: block for name, block in blocks.items() if block.skipped is None and block.gap is not None}
     if not kept:
         why = "No layer has an activity–weight decomposition; the section on where the gap comes from says why."
-        return [skipped(*which, why, ["duality"]) for which in (exact, closes, straight)]
+        return [skipped(*which, why, ["duality"]) for which in (exact, closes, orthonormal)]
     equal = {name: block for name, block in kept.items() if not block.approximate}
     closing = max(_closing_error(block) for block in kept.values())
-    crooked = max(block.basis_orthonormality or 0.0 for block in kept.values())
+    off = max(block.basis_orthonormality or 0.0 for block in kept.values())
     layers = _counted(len(kept))
     return [
         _exactness(*exact, equal, [name for name in kept if name not in equal]),
         worst(
             *closes, closing, CLOSES, f"Largest relative distance of the sum from the gap, over {layers}.", ["duality"]
         ),
-        worst(*straight, crooked, 1e-8, f"Largest entry of |EᵀE − 1| over {layers}.", ["duality"]),
+        worst(*orthonormal, off, 1e-8, f"Largest entry of |EᵀE − 1| over {layers}.", ["duality"]),
     ]
 
 

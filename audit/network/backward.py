@@ -53,7 +53,7 @@ class Observer(Protocol):
 
 
 def keeping(calls: Calls, name: str) -> Callable[..., Tensor]:
-    """A forward hook that keeps input and answer of each call, the answer as something that gradients reach."""
+    """A forward hook that keeps input and answer of each call, the answer as something that has a gradient."""
 
     def hook(_module: nn.Module, inputs: tuple[Tensor, ...], z: Tensor) -> Tensor:
         if torch.is_grad_enabled() and not z.requires_grad:

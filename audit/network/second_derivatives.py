@@ -110,13 +110,13 @@ def vjps(of: Tensor, targets: Sequence[Tensor], cotangents: Tensor) -> list[Tens
 # are judged by what they do.
 
 
-STRAIGHT = {
+PIECEWISE_LINEAR = {
     *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Flatten, nn.Unflatten, nn.Identity),
     *(nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ReLU6, nn.Hardtanh),
     *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
     *(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d),
 }
-STILL = {nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d}  # straight while nothing is trained
+IDENTITIES = {nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d}  # … while nothing is trained
 NORMS = {nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d}  # … and with statistics of their own
 FUNCTIONS = {
     *(torch.flatten, torch.relu, torch.cat, torch.reshape, torch.permute, torch.transpose, torch.squeeze),
@@ -130,14 +130,14 @@ def is_piecewise_linear(network: nn.Module) -> bool:
     if type(network) is nn.Sequential:
         return all(is_piecewise_linear(module) for module in network)
     if isinstance(network, fx.GraphModule):
-        return all(_is_straight(node, network) for node in network.graph.nodes)
+        return all(_is_linear_node(node, network) for node in network.graph.nodes)
     kind = type(network)
-    if kind in STILL or kind in NORMS:
-        return not network.training and (kind in STILL or network.running_mean is not None)
-    return kind in STRAIGHT
+    if kind in IDENTITIES or kind in NORMS:
+        return not network.training and (kind in IDENTITIES or network.running_mean is not None)
+    return kind in PIECEWISE_LINEAR
 
 
-def _is_straight(node: fx.Node, network: fx.GraphModule) -> bool:
+def _is_linear_node(node: fx.Node, network: fx.GraphModule) -> bool:
     if node.op == "call_module":
         return is_piecewise_linear(network.get_submodule(str(node.target)))
     if node.op == "call_function":
@@ -175,7 +175,7 @@ def probes(samples: int) -> int:
     return max(2, min(MOST_PROBES, -(-ENOUGH_PROBES // samples)))
 
 
-def rest_trace(layer: LayerRecord, samples: int, start: int, seed: int) -> Tensor:
+def residual_trace(layer: LayerRecord, samples: int, start: int, seed: int) -> Tensor:
     """Σ_tt′ (x_t·x_t′) tr R^{tt′}, what R adds to Tr H_W, of each sample [n]; `start`: the first one's position."""
     x = layer.x.double()
     if layer.residual_times is None:
