@@ -1,4 +1,7 @@
-"""What the papers take for granted, looked at on this model. An assumption that fails is no fault of the model."""
+"""What is read off the measures' own results: the papers' assumptions, and checks that the measures made on their way.
+
+An assumption that fails on this model is no fault of the model.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,13 @@ def check_assumptions(audit: Audit, results: Results) -> list[Check]:
     return [_interpolation(audit), _gradient(audit), _tails(results), _rank(results)]
 
 
-def _assumption(id: str, title: str, holds: bool, value: float, limit: float, words: str, affects: list[str]) -> Check:
+def _assumption(id: str, title: str, value: float, limit: float, words: str, affects: list[str]) -> Check:
+    """It holds where `value` is no larger than `limit`."""
     return Check(
         id=id,
         kind="assumption",
         title=title,
-        status="passed" if holds else "failed",
+        status="passed" if value <= limit else "failed",
         value=float(value),
         tolerance=float(limit),
         explanation=words,
@@ -41,7 +45,7 @@ def _interpolation(audit: Audit) -> Check:
         return skipped("interpolation", title, why, affects, kind="assumption")
     error = float(audit.train_outcome.wrong.mean())
     words = "Share of train samples answered wrongly. The papers study models that fit (nearly) all of them."
-    return _assumption("interpolation", title, error <= FITTED, error, FITTED, words, affects)
+    return _assumption("interpolation", title, error, FITTED, words, affects)
 
 
 def _gradient(audit: Audit) -> Check:
@@ -63,7 +67,7 @@ def _gradient(audit: Audit) -> Check:
     )
     limit = max(CANCELLED, 2 / math.sqrt(n))
     title, affects = "The model is near a minimum", ["flatness", "fisher", "duality"]
-    return _assumption("gradient-small", title, ratio <= limit, ratio, limit, words, affects)
+    return _assumption("gradient-small", title, ratio, limit, words, affects)
 
 
 def _tails(results: Results) -> Check:
@@ -74,7 +78,7 @@ def _tails(results: Results) -> Check:
         f"the trace of a Hessian.{named}"
     )
     title = "The network is piecewise linear behind each dense layer"
-    return _assumption("piecewise-linear", title, not curved, len(curved), 0, words, ["sensitivity"])
+    return _assumption("piecewise-linear", title, len(curved), 0, words, ["sensitivity"])
 
 
 def _rank(results: Results) -> Check:
@@ -85,7 +89,7 @@ def _rank(results: Results) -> Check:
         return skipped("gram-full-rank", title, "There is no Fisher determinant here.", affects, kind="assumption")
     singular = network.singular_subsets
     words = f"Subsets, of {network.subsets}, whose determinant is zero; they are left out of γ̂."
-    return _assumption("gram-full-rank", title, singular == 0, singular, 0, words, affects)
+    return _assumption("gram-full-rank", title, singular, 0, words, affects)
 
 
 # Checks that the measures made on their way: read off their blocks.

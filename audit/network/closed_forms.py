@@ -38,7 +38,7 @@ class ClosedForms:
             yield calls
 
     def answers(self, calls: Calls) -> list[Tensor]:
-        """Where backward passes leave their signals, in the order of their signals."""
+        """The outputs at which backward passes leave their signals, in the order of `gradients`."""
         return [z for path in self.paths for _, z in calls[path]]
 
     def gradients(self, calls: Calls, signals: Sequence[Tensor], rows: Tensor) -> Gradients:

@@ -20,7 +20,11 @@ OVERHEAD = 2.0  # temporaries of autograd and of the measures, over what the est
 
 
 def budget_bytes(memory: str | None) -> int:
-    """Bytes of "512MB", "2G", "1.5 GiB"; a quarter of this machine's memory where nothing is said."""
+    """Bytes of "512MB", "2G", "1.5 GiB"; a quarter of this machine's memory where nothing is said.
+
+    >>> budget_bytes("1.5 GiB"), budget_bytes("512K")
+    (1610612736, 524288)
+    """
     if memory is None:
         return _machine_bytes() // 4
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?\s*", memory.upper())

@@ -49,7 +49,12 @@ class Patches:
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
     def cut(self, x: Tensor) -> Tensor:
-        """Maps [N, in, *space] → patches [N, P, in·k]; in the order of the kernel's weights and of the answer's map."""
+        """Maps [N, in, *space] → patches [N, P, in·k]; in the order of the kernel's weights and of the answer's map.
+
+        >>> Patches.of(nn.Conv1d(1, 4, 2), (3,)).cut(torch.tensor([[[1.0, 2.0, 3.0]]]))
+        tensor([[[1., 2.],
+                 [2., 3.]]])
+        """
         x = self._windows(x).movedim(1, 1 + len(self.space))  # [N, *positions, in, *kernel]
         return x.reshape(len(x), prod(self.positions), -1)
 

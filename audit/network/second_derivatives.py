@@ -36,7 +36,10 @@ NO_RESIDUALS = Residuals({}, "exact")
 
 
 def find_residuals(layers: Sequence[DenseLayer], f: Tensor, gradient: Tensor, calls: Calls) -> Residuals:
-    """R of every layer on this chunk. f [n, C] with its graph; gradient [rows ≤ n, C]."""
+    """R of each of the layers on this chunk, as products V → R V, where it is not zero.
+
+    f [n, C] the scores with their graph, gradient [rows ≤ n, C] = ∂l/∂f, calls what the layers were given and answered.
+    """
     g = torch.zeros_like(f)
     g[: len(gradient)] = gradient.to(f.dtype)
     zs = [z for layer in layers for _, z in calls[layer.name]]
@@ -91,7 +94,13 @@ def _any_nonzero(tensors: Sequence[Tensor | None]) -> bool:
 
 
 def vjps(of: Tensor, targets: Sequence[Tensor], cotangents: Tensor) -> list[Tensor]:
-    """∂(of·v)/∂target for each v of `cotangents` [k, …]: [k, *shape] for each target."""
+    """Vector–Jacobian products: ∂(of·v)/∂target for each v of `cotangents` [k, *shape of `of`], [k, *shape] a target.
+
+    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> vjps(x.square(), [x], torch.eye(2))
+    [tensor([[2., 0.],
+            [0., 4.]])]
+    """
     k = len(cotangents)
     if k > 1:
         with suppress(RuntimeError), warnings.catch_warnings():
@@ -105,7 +114,6 @@ def vjps(of: Tensor, targets: Sequence[Tensor], cotangents: Tensor) -> list[Tens
 
 
 # Networks that are known to be piecewise linear from what they are made of: there is no curvature to be looked for.
-#
 # Only what is surely so counts: chains of known modules, and traced graphs of known modules and functions. All others
 # are judged by what they do.
 
@@ -126,7 +134,11 @@ METHODS = {"flatten", "view", "reshape", "permute", "transpose", "contiguous", "
 
 
 def is_piecewise_linear(network: nn.Module) -> bool:
-    """Whether the scores are, for certain, piecewise linear in what enters any of the network's modules."""
+    """Whether the scores are, for certain, piecewise linear in what enters any of the network's modules.
+
+    >>> is_piecewise_linear(nn.Sequential(nn.Linear(2, 2), nn.ReLU())), is_piecewise_linear(nn.Tanh())
+    (True, False)
+    """
     if type(network) is nn.Sequential:
         return all(is_piecewise_linear(module) for module in network)
     if isinstance(network, fx.GraphModule):
@@ -148,7 +160,6 @@ def _is_linear_node(node: fx.Node, network: fx.GraphModule) -> bool:
 
 
 # R, what Gauss–Newton leaves out of the curvature behind a layer: how it is summed up where it is not formed.
-#
 # A product with R costs a second differentiation of everything behind the layer. Forms of R are exact, from one product
 # for each unit of the layer's answer, while those are few; beyond that they are means over random directions with the
 # form's weight as covariance: signs ε with E[ε εᵀ] = 1, drawn anew for every sample.
@@ -210,7 +221,11 @@ def signs(start: int, shape: tuple[int, int, int], stream: int, like: Tensor) ->
 
 
 def gram_root(x: Tensor) -> Tensor:
-    """L [n, T, r] with L Lᵀ = x xᵀ, for x [n, T, in], and r as small as is cheap."""
+    """L [n, T, r] with L Lᵀ = x xᵀ, for x [n, T, in], and r as small as is cheap.
+
+    >>> gram_root(torch.tensor([[[3.0, 4.0]]]))
+    tensor([[[5.]]])
+    """
     if x.shape[2] < x.shape[1]:
         return x
     K = x @ x.mT

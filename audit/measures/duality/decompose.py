@@ -79,7 +79,7 @@ def decompose(duals: Duals, numbers: LayerPairs, basis: Basis, leading: int, cla
             note=border.note,
         ),
         flat=FlatPart(contribution=total - part, share=None if share is None else 1 - share),
-        fixed=_fixed(contribution, classes, total, basis.complete, w, s, pairs.whole),
+        fixed=_fixed(found, s, classes, total, basis.complete, pairs.whole),
         share_skipped=None if total > 0 else f"the directions' sum is not positive ({total:.3g}): it has no shares",
         evidence=Evidence(numbers.gap[alive].cpu().numpy(), _sharp_part(w, s, border.count), pairs.whole),
         direction_errors=direction_errors(w, s[:, None] * w, c),
@@ -94,13 +94,15 @@ def _part_of(contribution: Tensor, count: int, total: float) -> tuple[float, flo
 
 
 def _fixed(
-    contribution: Tensor, classes: int | None, total: float, complete: bool, w: Tensor, s: Tensor, whole: Part
+    found: Projections, s: Tensor, classes: int | None, total: float, complete: bool, whole: Part
 ) -> FixedSplit | None:
+    """The split at the number of classes; None where not so many directions are kept."""
+    contribution = found.moments.contribution
     if classes is None or (classes > len(contribution) and not complete):
         return None
     count = min(classes, len(contribution))
     part, share = _part_of(contribution, count, total)
-    pairs = _sharp_part(w, s, count)
+    pairs = _sharp_part(found.w, s, count)
     return FixedSplit(
         count=count,
         contribution=part,
