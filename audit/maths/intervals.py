@@ -46,7 +46,12 @@ SEED = 0
 
 
 def mean_interval(values: Array, level: float = LEVEL) -> Interval:
-    """The interval of the mean of [n]; None where there is only one sample."""
+    """The interval of the mean of values [n] that misses it in a share `level` of cases; None for a single sample.
+
+    >>> low, high = mean_interval(np.array([1.0, 2.0, 3.0, 4.0] * 10))
+    >>> low < 2.5 < high
+    True
+    """
     if len(values) < 2:
         return None
     every = [bounds(values, level) for bounds in (halves_bounds, student_bounds, hall_bounds)]
@@ -86,7 +91,7 @@ def mean_error(variance: Values, n: int) -> Values:
 
 
 def student_bounds(values: Array, level: float = LEVEL) -> tuple[float, float]:
-    """Student's bounds."""
+    """Student's bounds on the mean of values [n]: mean ± t s/√n."""
     mean, n = float(values.mean()), len(values)
     half = student_quantile(n - 1, level / 2) * float(standard_error(values, ddof=1))
     return mean - half, mean + half
@@ -147,7 +152,14 @@ Flags = NDArray[np.float64]
 
 
 def share_interval(old_wrong: Flags, new_wrong: Flags, level: float = LEVEL) -> tuple[float, float]:
-    """Interval of new minus old that misses at most a share `level` of the time; both [n], 0 or 1."""
+    """Interval of new minus old share of wrong answers, of flags [n] that are 0 or 1 on the same n samples.
+
+    It misses the true difference in at most a share `level` of cases.
+
+    >>> low, high = share_interval(np.zeros(50), np.repeat([0.0, 1.0], 25))
+    >>> 0.3 < low < 0.5 < high < 0.7
+    True
+    """
     n = len(old_wrong)
     b, c = int((new_wrong > old_wrong).sum()), int((old_wrong > new_wrong).sum())
     score, exact = score_bounds(b, c, n, level), exact_bounds(b, c, n, level)

@@ -30,7 +30,11 @@ def resampled_means(columns: Array, draws: int, seed: int) -> Array:
 
 
 def interval(draws: Array) -> tuple[float, float] | None:
-    """The 95 % percentile interval of the finite draws; None where there are none."""
+    """The 95 % percentile interval of the finite ones of draws [n]; None where there are none.
+
+    >>> interval(np.arange(1001.0))
+    (25.0, 975.0)
+    """
     finite = draws[np.isfinite(draws)]
     if not len(finite):
         return None
@@ -67,7 +71,12 @@ class Bootstrap:
 
 
 class Resampled:
-    """Named per-sample columns, their means, and the intervals of functions of these means."""
+    """Named per-sample columns [n], their means, and the intervals of functions of these means.
+
+    >>> means = Resampled({"x": np.array([1.0, 3.0]), "y": np.array([2.0, 2.0])}, Bootstrap(100, 0))
+    >>> means.value(lambda x, y: x / y, "x", "y"), means.ci95(lambda y: y, "y")
+    (1.0, (2.0, 2.0))
+    """
 
     def __init__(self, columns: Mapping[Any, Array], bootstrap: Bootstrap) -> None:
         stacked = np.stack([np.asarray(column, dtype=np.float64) for column in columns.values()], 1)

@@ -35,6 +35,9 @@ def difference_interval(first: float, second: float, of_first: Interval, of_seco
     Of two shares with their Wilson intervals it is Newcombe's (1998, method 10).
 
     low = first − second − √((first − low₁)² + (high₂ − second)²), and the other way round.
+
+    >>> [round(end, 3) for end in difference_interval(0.2, 0.1, wilson(0.2, 100), wilson(0.1, 100)) or ()]
+    [0.0, 0.199]
     """
     if of_first is None or of_second is None:
         return None

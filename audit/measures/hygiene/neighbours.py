@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from audit.maths.blocks import CACHED, HELD, SHARED_POINTS, blocks
-from audit.measures.hygiene.candidates import NEIGHBOURS, Points, Proposer, reach
+from audit.measures.hygiene.candidates import NEIGHBOURS, Points, Proposer, radii
 from audit.measures.hygiene.points import ROUNDING, ROUNDING_SINGLE, Ready, Space
 
 CROWDED = 4  # times the neighbours asked for: more candidates than that, and single precision is of no use
@@ -171,7 +171,7 @@ class _Search:
         squared = self._products(self.space.scaled(points).index_select(1, self.space.varying))
         if own is not None:
             squared.scatter_(1, own[:, None], -torch.inf)
-        radius, bound = reach(squared, self.voters.weight.expand_as(squared), own)
+        radius, bound = radii(squared, self.voters.weight.expand_as(squared), own)
         row, column = torch.nonzero(squared <= ((bound if near else radius) + slack)[:, None], as_tuple=True)
         found = squared[row, column] + (norm - self._norms.max())[row]
         lost = (found < PRECISE * slack[row]) & (found > -torch.inf) & near

@@ -59,10 +59,10 @@ class Screen:
         places = which + groups.shape[2] * torch.arange(GROUPS, device=bounds.device)
         return places.gather(1, bounds.gather(1, places).topk(many, dim=1, largest=False, sorted=False).indices)
 
-    def limit(self, seen: Tensor, squared: Tensor, reach: Tensor, features: int) -> Tensor:
-        """What the bounds of a point do not exceed where ‖a − b‖² ≤ `reach` [q]; `squared`: ‖a‖² [q]."""
+    def limit(self, seen: Tensor, squared: Tensor, squared_radius: Tensor, features: int) -> Tensor:
+        """What the bounds of a point do not exceed where ‖a − b‖² ≤ `squared_radius` [q]; `squared`: ‖a‖² [q]."""
         norm = seen.double().square().sum(1)
-        within = reach.clamp(min=0).sqrt() + self._error + self._rounding(features, squared)
+        within = squared_radius.clamp(min=0).sqrt() + self._error + self._rounding(features, squared)
         rounding = (RANK + 8) * ROUNDING_SINGLE * (norm + self._largest)
         return (within.square() - norm + rounding).float()
 

@@ -60,7 +60,7 @@ def _layer(layer: LayerColumns, means: Means, slack: float) -> LayerSensitivity:
         weight_spectral_norm=layer.spectral_norm,
         sharpness=sharpness,
         sharpness_ci95=sharpness_ci95,
-        degenerate_inputs=int((layer.reach == 0).sum()),
+        degenerate_inputs=int((layer.x_norm == 0).sum()),
         units_active=layer.active,
         skip=skip_form(layer, slack),
         skipped=NO_VOLUME if mean_log is None else None,

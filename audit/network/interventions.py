@@ -80,10 +80,9 @@ def _mutates(node: fx.Node) -> bool:
     return node.op == "call_method" and str(node.target).endswith("_")
 
 
-# Experiments on single layers: whose answer reaches whose scores?
+# Interventions on single layers: whose scores depend on whose answer?
 # A few samples run through the network. Then one sample, the taker, is given another's answer at one layer. Only the
-# taker's scores may move; and if they become those of the giver, then everything that reaches the output runs through
-# that layer.
+# taker's scores may move; and if they become those of the giver, then all paths to the output run through that layer.
 
 
 ALIKE = 1e-3
@@ -95,12 +94,12 @@ COMPANY = 1e-3
 
 
 @dataclass(frozen=True)
-class Reach:
-    """What one layer's answer to one sample reaches."""
+class Influence:
+    """What depends on one layer's answer to one sample."""
 
     others: bool  # scores of other samples
     own: bool  # the sample's own scores
-    alone: bool  # its own scores, which nothing else reaches
+    alone: bool  # its own scores, and these on nothing else
 
 
 class Probe:
@@ -137,7 +136,7 @@ class Probe:
             axes = [axis for axis in range(len(shape)) if shape[axis] * (self.n - 1) == fewer[axis] * self.n]
         return axes[0] if axes else None
 
-    def reach(self, path: str, axis: int) -> Reach:
+    def influence(self, path: str, axis: int) -> Influence:
         """Gives the taker the giver's answer at this layer, and looks at whose scores move."""
         before, goal = self._run.f, self._other.f[self._giver]
         after = self._exchanged(path, axis)
@@ -145,7 +144,7 @@ class Probe:
         rounding = ROUNDING * torch.finfo(before.dtype).eps * float(before.abs().max())
         rest = torch.arange(self.n) != self._taker
         own = not torch.equal(after[self._taker], before[self._taker])
-        return Reach(
+        return Influence(
             others=self.n > 1 and not _close(after[rest], before[rest], max(ALIKE * distance, rounding)),
             own=own or not torch.equal(self._exchanged(path, axis, noise=1.0)[self._taker], before[self._taker]),
             alone=_close(after[self._taker], goal, max(ALIKE * distance, rounding)),

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from audit.network.experiments import Replay
+from audit.network.interventions import Replay
 
 
 class Branched(nn.Module):
