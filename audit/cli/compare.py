@@ -43,7 +43,7 @@ def compare(
     **flags: Any,
 ) -> None:
     """Say what changed from OLD to NEW: better, worse, or cannot tell."""
-    from audit.render.compare import write_comparison
+    from audit.render.comparison_pages import write_comparison
 
     make_pages(
         out,

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit.history.sentences import inside, shown_change
-from audit.render.page import FOR_MACHINES
 from audit.render.pages import write_pages
-from audit.render.templates import draw
+from audit.render.templates import FOR_MACHINES, draw
 
 if TYPE_CHECKING:
     from audit.history.result import History, Line, Trend

@@ -15,9 +15,9 @@ from audit.render.cyclonedx import render_cyclonedx
 from audit.render.junit import render_junit
 from audit.render.model_index import render_model_index
 from audit.render.output import FILES
-from audit.render.page import render_html, render_markdown
 from audit.render.pdf import PdfUnavailable, write_pdf
 from audit.render.sarif import render_sarif
+from audit.render.templates import render_html, render_markdown
 
 if TYPE_CHECKING:
     from audit.compare.result import Comparison

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit.compare.sentences import difference, with_sign
-from audit.render.page import FOR_MACHINES
 from audit.render.pages import write_pages
-from audit.render.templates import draw
+from audit.render.templates import FOR_MACHINES, draw
 from audit.report.numbers import interval, shown
 
 if TYPE_CHECKING:
