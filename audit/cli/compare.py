@@ -63,7 +63,7 @@ def _comparison(
     if groups:
         if compared or len(groups) != 2:
             raise UsageError("compare: takes --group exactly twice, the old recipe first, and nothing beside it.")
-        from audit.compare.groups import compare_groups
+        from audit.compare.recipes import compare_groups
 
         return compare_groups(_members(groups[0]), _members(groups[1]), (groups[0], groups[1]), command)
     if len(compared) == 2 and all(path.suffix == ".json" for path in compared):

@@ -26,7 +26,7 @@ def history(
 ) -> None:
     """Draw every number of the reports in DIR over time."""
     from audit.history.timeline import read_folder, trace_history
-    from audit.render.history import write_history
+    from audit.render.comparison_pages import write_history
 
     command = shlex.join(["gen-audit", *sys.argv[1:]])
     make_pages(

@@ -30,8 +30,8 @@ def make_pages(
 ) -> None:
     """Make a result, write it into `out`, and say so; what cannot be written is refused before the work."""
     from audit.cli.terminal import tell_missing
+    from audit.render.comparison_pages import chosen_pages
     from audit.render.output import check_writable, staged
-    from audit.render.pages import chosen_pages
 
     wanted = chosen_pages(formats)
     check_writable(out)

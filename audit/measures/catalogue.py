@@ -78,7 +78,7 @@ KEYS_OF_REPORT = tuple(block.name for block in fields(ReportBlocks))
 
 CATALOGUE = (
     Entry("gap", "The observed gap", gap.CARDS, gap.COMPARED, called="the gap"),
-    Entry("duality", "Where the gap comes from", duality.CARDS, follows_train_loss=True),
+    Entry("duality", "Where the gap comes from", duality.CARDS, duality.COMPARED, follows_train_loss=True),
     Entry("flatness", "Flatness", flatness.CARDS, flatness.COMPARED, follows_train_loss=True),
     Entry(
         "fisher",

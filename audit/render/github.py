@@ -7,8 +7,8 @@ from pathlib import Path
 
 from audit.measures.report import Report
 from audit.policy.rules import Verdict, verdict_line
+from audit.render.page import cell, render_markdown
 from audit.render.statements import Statement, loudest_first, statements
-from audit.render.templates import cell, render_markdown
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}

@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from audit.measures.report import Report
-from audit.render import cyclonedx, github, junit, model_index, notebook, sarif, sentences, templates
+from audit.render import cyclonedx, github, junit, model_index, notebook, page, sarif, sentences
 
 
 def report_of(values: dict[str, Any]) -> Report:
@@ -44,8 +44,8 @@ def _of_values(render: Callable[..., Any]) -> Callable[..., Any]:
     return rendered
 
 
-render_html = _of_values(templates.render_html)
-render_markdown = _of_values(templates.render_markdown)
+render_html = _of_values(page.render_html)
+render_markdown = _of_values(page.render_markdown)
 render_junit = _of_values(junit.render_junit)
 render_sarif = _of_values(sarif.render_sarif)
 render_cyclonedx = _of_values(cyclonedx.render_cyclonedx)
