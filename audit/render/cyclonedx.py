@@ -1,4 +1,4 @@
-"""The report as a CycloneDX 1.6 bill of materials: the model with its measured performance, and the data it met."""
+"""The report as a CycloneDX 1.6 bill of materials: the model with its measured performance, and its data."""
 
 from __future__ import annotations
 

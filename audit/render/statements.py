@@ -59,8 +59,8 @@ def statements(report: Report, verdict: Verdict | None = None) -> list[Statement
 
 def loudest_first(said: list[Statement]) -> list[Statement]:
     """Those that call for attention, errors before warnings before notes."""
-    heard = [statement for statement in said if statement.level != "none"]
-    return sorted(heard, key=lambda statement: LOUDNESS.index(statement.level))
+    loud = [statement for statement in said if statement.level != "none"]
+    return sorted(loud, key=lambda statement: LOUDNESS.index(statement.level))
 
 
 def _subject(statement: Statement) -> str:
