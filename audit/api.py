@@ -45,7 +45,7 @@ class Report(plain.Report):
         self, folder: str | Path, formats: str | Sequence[str] = "html,json", verdict: Verdict | None = None
     ) -> list[Path]:
         """Writes the files of `gen-audit report -f FORMATS` into `folder` and returns their paths."""
-        from audit.render.save import save  # wakes WeasyPrint's and Jinja's modules
+        from audit.render.write import save  # wakes WeasyPrint's and Jinja's modules
 
         return save(self, Path(folder), formats, verdict)
 

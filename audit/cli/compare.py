@@ -48,9 +48,8 @@ def compare(
     **flags: Any,
 ) -> None:
     """Say what changed from OLD to NEW: better, worse, or cannot tell."""
-    from audit.render.compare import write_comparison
+    from audit.render.comparison_pages import chosen_pages, write_comparison
     from audit.render.output import check_writable
-    from audit.render.pages import chosen_pages
 
     wanted = chosen_pages(formats)
     check_writable(out)
@@ -68,7 +67,7 @@ def _comparison(
     if groups:
         if compared or len(groups) != 2:
             raise UsageError("compare: takes --group exactly twice, the old recipe first, and nothing beside it.")
-        from audit.compare.groups import compare_groups
+        from audit.compare.recipes import compare_groups
 
         return compare_groups(_members(groups[0]), _members(groups[1]), (groups[0], groups[1]), command_line())
     if len(compared) == 2 and all(path.suffix == ".json" for path in compared):

@@ -25,9 +25,8 @@ def history(
 ) -> None:
     """Draw every number of the reports in DIR over time."""
     from audit.history.timeline import read_folder, trace_history
-    from audit.render.history import write_history
+    from audit.render.comparison_pages import chosen_pages, write_history
     from audit.render.output import check_writable
-    from audit.render.pages import chosen_pages
 
     wanted = chosen_pages(formats)
     check_writable(out)

@@ -58,7 +58,7 @@ def report(
     from audit.history.reference import past_audits, reference_band
     from audit.render.github import tell_github
     from audit.render.output import check_writable, staged
-    from audit.render.templates import check_templates
+    from audit.render.page import check_templates
     from audit.render.write import write_report
 
     wanted = chosen_formats(formats)

@@ -110,8 +110,8 @@ def _blocks(report: Report) -> Iterator[Open]:
         block = entry.block(report)
         if block is None:
             yield entry.title, NOT_PART
-        elif block.skipped:
-            yield entry.in_part or entry.title, sentence(block.skipped)
+        elif block.skipped and entry.place == "network":
+            yield entry.in_part[0] if entry.in_part else entry.title, sentence(block.skipped)
     if report.model.parity is None:
         yield "Whether the network answers as its file does elsewhere", "The format has no runtime to compare with."
 

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from audit.compare.catalogue import INSIDE, OBSERVED
 from audit.compare.comparable import Named, architecture
-from audit.compare.pairs import same_samples
+from audit.compare.differences import same_samples
+from audit.compare.result import OF_NETWORK, ON_SAMPLES
 from audit.history.timeline import comparable_inside, read_folder
 from audit.measures.report import Report
 from audit.report.blocks import Reference, ReferenceNumber
@@ -31,8 +31,8 @@ def reference_band(report: Report, past: Sequence[Named], folder: Path) -> Refer
     passed_over = len(past) - len(others)
     if not others:
         return Reference(folder=str(folder), reports=0, passed_over=passed_over, skipped=_none(reasons))
-    numbers = [_number(entry, report, others) for entry in OBSERVED]
-    for entry in INSIDE:
+    numbers = [_number(entry, report, others) for entry in ON_SAMPLES]
+    for entry in OF_NETWORK:
         numbers.append(_number(entry, report, [one for one in others if comparable_inside(report, one, entry)]))
     kept = [number for number in numbers if number is not None]
     return Reference(folder=str(folder), reports=len(others), passed_over=passed_over, numbers=kept)

@@ -8,16 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from audit import __version__
-from audit.compare.catalogue import INSIDE, OBSERVED, PRIMARY, verdict
-from audit.compare.comparable import Named, architecture, why_void
+from audit.compare.comparable import Named, architecture, at_one_train_loss, follows_train_loss, why_void
 from audit.compare.compare import now
-from audit.compare.differences import Asked, split_difference
-from audit.compare.pairs import same_samples
-from audit.compare.result import WORSE
-from audit.compare.train_loss import at_one_train_loss, follows_train_loss
+from audit.compare.differences import Asked, same_samples, split_difference
+from audit.compare.result import OBSERVED, OF_NETWORK, ON_SAMPLES, PRIMARY, WORSE, verdict
 from audit.errors import UsageError, unreadable
-from audit.history.result import SCHEMA, Change, History, Line, Step, Trend
-from audit.history.sentences import NOTES, headline
+from audit.history.result import NOTES, SCHEMA, Change, History, Line, Step, Trend, headline
 from audit.maths.intervals import LEVEL
 from audit.measures.report import Report
 from audit.report.fields import Compared
@@ -122,10 +118,15 @@ def _trends(members: Sequence[Named]) -> list[Trend]:
     test = [True] * len(members)  # a line shares its test samples
     train = [same_samples(latest, report, "train") for report in reports]
     trends = [
-        *(_trend(entry, reports, test if entry.key.startswith("gap.test") else train) for entry in OBSERVED),
-        *(_trend(entry, reports, [comparable_inside(latest, one, entry) for one in reports]) for entry in INSIDE),
+        *(_trend(entry, reports, test if _on_test(entry) else train) for entry in ON_SAMPLES),
+        *(_trend(entry, reports, [comparable_inside(latest, one, entry) for one in reports]) for entry in OF_NETWORK),
     ]
     return [trend for trend in trends if any(value is not None for value in trend.values)]
+
+
+def _on_test(entry: Compared) -> bool:
+    """Whether a number rests on the test split alone: `gap.test_error`, or one of a block `test`."""
+    return entry.key.split(".")[1].startswith("test")
 
 
 def comparable_inside(one: Report, other: Report, entry: Compared) -> bool:

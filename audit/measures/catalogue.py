@@ -62,7 +62,7 @@ class Entry:
     compared: tuple[Compared, ...] = ()  # numbers by which two reports are compared
     follows_train_loss: bool = False  # made of derivatives of the loss or the scores, so that they move with it
     called: str = ""  # within a sentence; the title in small letters where empty
-    in_part: str = ""  # what is missing where its block says `skipped` of single numbers only; the title where empty
+    in_part: tuple[str, str] | None = None  # where `skipped` is about single numbers only: of the network, of a layer
 
     @property
     def place(self) -> Literal["report", "network"]:
@@ -75,10 +75,11 @@ class Entry:
 
 
 KEYS_OF_REPORT = tuple(block.name for block in fields(ReportBlocks))
+KEYS_OF_LAYERS = tuple(block.name for block in fields(LayerBlocks))
 
 CATALOGUE = (
     Entry("gap", "The observed gap", gap.CARDS, gap.COMPARED, called="the gap"),
-    Entry("duality", "Where the gap comes from", duality.CARDS, follows_train_loss=True),
+    Entry("duality", "Where the gap comes from", duality.CARDS, duality.COMPARED, follows_train_loss=True),
     Entry("flatness", "Flatness", flatness.CARDS, flatness.COMPARED, follows_train_loss=True),
     Entry(
         "fisher",
@@ -95,7 +96,7 @@ CATALOGUE = (
         sensitivity.COMPARED,
         follows_train_loss=True,
         called="sensitivity",
-        in_part="Some sensitivities and volumes",
+        in_part=("Some sensitivities and volumes", "Some volumes"),
     ),
     Entry("hygiene", "Data hygiene", hygiene.CARDS),
 )

@@ -1,4 +1,4 @@
-"""The report as a CycloneDX 1.6 bill of materials: the model with its measured performance, and the data it met."""
+"""The report as a CycloneDX 1.6 bill of materials: the model with its measured performance, and its data."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from audit.measures.report import Report
-from audit.render.metrics import Metric, metrics
 from audit.render.sentences import file_name, used
-from audit.render.statements import loudest_first, statements
+from audit.render.statements import Metric, loudest_first, metrics, statements
 from audit.report.report import DataReport
 
 if TYPE_CHECKING:  # a policy compares, which takes numpy

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from audit.measures.report import Report
 from audit.policy.rules import Verdict, verdict_line
-from audit.render.page import render_markdown
+from audit.render.page import cell, render_markdown
 from audit.render.statements import Statement, loudest_first, statements
-from audit.render.templates import cell
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
@@ -33,15 +32,15 @@ def step_summary(report: Report, verdict: Verdict | None = None) -> str:
     """The verdict, if there is one, above the Markdown of the report."""
     if verdict is None:
         return render_markdown(report)
-    heard = [result for result in verdict.results if result.consequence != "pass"]
-    said = [f"- {cell(result.id)} **{result.status}**: {cell(result.sentence)}" for result in heard]
+    loud = [result for result in verdict.results if result.consequence != "pass"]
+    said = [f"- {cell(result.id)} **{result.status}**: {cell(result.sentence)}" for result in loud]
     return "\n".join([f"**Policy {cell(verdict_line(verdict))}**", "", *said, "", render_markdown(report)])
 
 
 def workflow_commands(report: Report, verdict: Verdict | None = None) -> list[str]:
     """Workflow commands, loudest first and no more than GitHub keeps."""
-    heard = loudest_first(statements(report, verdict))
-    kept = [statement for kind in COMMANDS for statement in [each for each in heard if each.level == kind][:MOST]]
+    loud = loudest_first(statements(report, verdict))
+    kept = [statement for kind in COMMANDS for statement in [each for each in loud if each.level == kind][:MOST]]
     return [_command(statement, report.model.path) for statement in kept]
 
 

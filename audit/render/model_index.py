@@ -6,8 +6,8 @@ import json
 import re
 
 from audit.measures.report import Report
-from audit.render.metrics import Metric, metrics
 from audit.render.sentences import file_name
+from audit.render.statements import Metric, metrics
 from audit.report.numbers import interval
 
 KINDS = {"r2": "r_squared"}  # the hub's word, where it differs

@@ -83,11 +83,11 @@ def _source(statement: Statement) -> str:
 
 def _results(said: list[Statement], order: list[str], model: str) -> list[dict[str, Any]]:
     """The alerts, loudest first; of several that share rule and title, each is told by its place among them."""
-    heard = loudest_first(said)
-    names = [(statement.key, statement.title) for statement in heard]
+    loud = loudest_first(said)
+    names = [(statement.key, statement.title) for statement in loud]
     places = [names[:index].count(name) for index, name in enumerate(names)]
-    keys = [order.index(statement.key) for statement in heard]
-    return [_result(*each, model) for each in zip(heard, keys, places, strict=True)]
+    keys = [order.index(statement.key) for statement in loud]
+    return [_result(*each, model) for each in zip(loud, keys, places, strict=True)]
 
 
 def _result(statement: Statement, index: int, place: int, model: str) -> dict[str, Any]:

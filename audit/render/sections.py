@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from audit.compare.result import Comparison
 from audit.findings.sentences import layer as called
-from audit.measures.catalogue import CATALOGUE
+from audit.measures.catalogue import CATALOGUE, KEYS_OF_LAYERS
 from audit.measures.duality.block import Carriers, DualityBlock, FlatPart, SharpPart
 from audit.measures.fisher.block import PacBayes
 from audit.measures.report import LayerReport, Report
@@ -194,16 +194,14 @@ def ledger(report: Report) -> Iterator[tuple[str, list[str], list[str]]]:
     """For every layer with weights: its name, what was measured of it, and what was not, with the reason."""
     for layer in report.layers:
         measured, missing = [], []
-        for key in ("duality", "flatness", "fisher", "sensitivity"):
-            block = getattr(layer, key)
+        for entry in (entry for entry in CATALOGUE if entry.key in KEYS_OF_LAYERS):
+            block = getattr(layer, entry.key)
             reason = "not part of this audit" if block is None else block.skipped
-            if key == "sensitivity" and block is not None:  # its sentence is about single numbers
-                measured.append(SECTIONS[key])
-                missing += [f"Some volumes: {reason}"] if reason else []
-            elif reason:
-                missing.append(f"{SECTIONS[key]}: {reason}")
-            else:
-                measured.append(SECTIONS[key])
+            in_part = entry.in_part if block is not None else None
+            if in_part or not reason:
+                measured.append(entry.title)
+            if reason:
+                missing.append(f"{in_part[1] if in_part else entry.title}: {reason}")
         yield layer.name, measured, missing
     for passed in report.passed_by:
         yield passed.name, [], [passed.why]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +15,7 @@ from audit.measures.report import Report
 from audit.render.cyclonedx import render_cyclonedx
 from audit.render.junit import render_junit
 from audit.render.model_index import render_model_index
-from audit.render.output import FILES
+from audit.render.output import FILES, staged
 from audit.render.page import render_html, render_markdown
 from audit.render.pdf import PdfUnavailable, write_pdf
 from audit.render.sarif import render_sarif
@@ -83,3 +84,16 @@ def _timed(report: Report, seconds: float) -> Report:
     """The report with the time that its pages took; one that was read back keeps its own."""
     timings = report.timings if "render" in report.timings else {"render": seconds, **report.timings}
     return replace(report, timings=timings)
+
+
+def save(report: Report, folder: Path, formats: str | Sequence[str], verdict: Verdict | None) -> list[Path]:
+    """As a program writes a report: the paths of the files; a page that this machine cannot draw is a warning."""
+    names = formats.split(",") if isinstance(formats, str) else formats
+    wanted = list(dict.fromkeys(name.strip() for name in names))
+    if unknown := [name for name in wanted if name not in FILES]:
+        raise UsageError(f"formats: {unknown[0]!r} is no format that exists; choose among {', '.join(FILES)}.")
+    with staged(folder, new_audit=False) as stage:
+        written = write_report(report, stage, wanted, verdict).checked()
+    for missing in written.missing:
+        warnings.warn(missing, stacklevel=3)
+    return [folder / name for name in written.files]

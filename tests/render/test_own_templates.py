@@ -12,7 +12,7 @@ from drawn import render_html, render_markdown
 
 from audit.errors import UsageError
 from audit.measures.report import Report
-from audit.render.templates import template_names
+from audit.render.page import template_names
 from audit.render.write import write_report
 
 

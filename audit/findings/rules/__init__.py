@@ -29,7 +29,7 @@ from audit.findings.rules import (
 )
 
 RULES: tuple[FindingRule, ...] = (
-    # whether there is ground to stand on
+    # whether the numbers say anything at all
     wrong_input.RULE,
     leaked.RULE,
     trust.RULE,

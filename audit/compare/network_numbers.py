@@ -12,11 +12,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.compare.catalogue import INSIDE, skipped, split_entry, verdict
-from audit.compare.comparable import CHANGE_NUMBERS, architecture, shares_split
-from audit.compare.pairs import same_samples
-from audit.compare.result import Matched, Number
-from audit.compare.train_loss import MATCHED, at_one_train_loss, follows_train_loss
+from audit.compare.comparable import (
+    CHANGE_NUMBERS,
+    MATCHED,
+    architecture,
+    at_one_train_loss,
+    follows_train_loss,
+    shares_split,
+)
+from audit.compare.differences import same_samples
+from audit.compare.result import OBSERVED, OF_NETWORK, ON_SAMPLES, Matched, Number, of_layers, skipped, verdict
 from audit.maths.intervals import mean_interval
 from audit.maths.shares import difference_interval
 from audit.measures.report import Report
@@ -42,7 +47,7 @@ class AtOneLoss:
     matched: Matched | None  # None for regression, where nothing needs matching
 
 
-def inside_numbers(
+def network_numbers(
     old: Report, new: Report, at_one_loss: AtOneLoss | None
 ) -> tuple[list[Number], Matched | None, list[str]]:
     """The numbers, how they were matched, and a sentence about it."""
@@ -91,7 +96,7 @@ def entries(old: Report, new: Report) -> list[Compared]:
     """What both reports can have: the network's numbers, and the split of every layer that is in both."""
     names = {layer.name for layer in old.layers if layer.duality is not None}
     shared = [layer.name for layer in new.layers if layer.duality is not None and layer.name in names]
-    return [*INSIDE, *(split_entry(name) for name in shared)]
+    return [*OF_NETWORK, *of_layers(shared)]
 
 
 def _compared(old: Measured, new: Measured, matched: Matched | None) -> list[Number]:
@@ -106,6 +111,19 @@ def _compared(old: Measured, new: Measured, matched: Matched | None) -> list[Num
             continue
         addends = new.columns[entry.key] - old.columns[entry.key] if entry.key in old.columns else None
         numbers.append(replace(_number(entry, found, addends), matched=matched is not None))
+    return numbers
+
+
+def unpaired_numbers(old: Report, new: Report) -> list[Number]:
+    """Numbers of the test samples that cannot be paired on each: by both intervals, as if these were independent."""
+    numbers = []
+    for entry in (entry for entry in ON_SAMPLES if entry not in OBSERVED):
+        found = [find(entry.key, report)[0] for report in (old, new)]
+        if all(part.missing for part in found):
+            continue
+        other = None if same_samples(old, new, "test") else "not compared: the two reports used different test samples"
+        why = other or _missing(found)
+        numbers.append(skipped(entry, why) if why is not None else _number(entry, found, None))
     return numbers
 
 

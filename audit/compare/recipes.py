@@ -10,18 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit import __version__
-from audit.compare.catalogue import OBSERVED, PRIMARY, skipped, verdict
 from audit.compare.comparable import Named, check_comparable, why_void
 from audit.compare.compare import now, only_in, side_of, voided
-from audit.compare.pairs import pair
-from audit.compare.result import SCHEMA, VOID, Comparison, Number
+from audit.compare.differences import pair
+from audit.compare.result import OBSERVED, PRIMARY, SCHEMA, VOID, Comparison, Number, skipped, verdict
 from audit.compare.sentences import family_note, primary_note, recipes_headline
 from audit.errors import UsageError
 from audit.maths.intervals import student_quantile
 from audit.report.fields import Compared
 
 Array = NDArray[np.float64]
-INSIDE = (
+NOT_OF_RECIPES = (
     "Numbers from inside the network are not compared between recipes; compare two models to see them side by side."
 )
 
@@ -51,7 +50,7 @@ def compare_groups(old: Sequence[Named], new: Sequence[Named], names: tuple[str,
         verdict=VOID if void else first.verdict,
         headline=recipes_headline(first, void, len(old), len(new)),
         numbers=numbers,
-        notes=[primary_note(first, "recipes"), INSIDE, family_note(numbers, primary)],
+        notes=[primary_note(first, "recipes"), NOT_OF_RECIPES, family_note(numbers, primary)],
         appeared=only_in(new, old),
         disappeared=only_in(old, new),
     )
