@@ -101,7 +101,7 @@ def test_the_least_of_directions_is_a_basis_of_every_small_layer_and_a_product_f
 def test_a_hundred_labels_are_given_by_ink():
     images = np.zeros((200, 2, 2), np.uint8)
     images[:, 0, 0] = np.arange(200)
-    labels = cases._by_ink(images, np.repeat(np.arange(10), 20))
+    labels = cases.by_ink(images, np.repeat(np.arange(10), 20))
     assert np.array_equal(np.bincount(labels), np.full(100, 2)) and labels[0] == labels[1] == 0 and labels[-1] == 99
 
 
