@@ -66,14 +66,22 @@ def trained(recipe: Recipe, x: tuple[Tensor, ...], y: Tensor) -> nn.Module:
         if recipe.plain
         else torch.optim.Adam(network.parameters(), recipe.rate)
     )
-    small = x if recipe.pixels is None else tuple(F.interpolate(each, size=(recipe.pixels,) * 2) for each in x)
     for _ in range(recipe.epochs):
         for rows in torch.randperm(len(y)).split(recipe.batch):
+            batch = tuple(each[rows] for each in x)
+            if recipe.crop is not None:
+                batch = tuple(_cropped(each, recipe.crop) for each in batch)
             optimizer.zero_grad()
-            F.cross_entropy(network(*(each[rows] for each in small)), y[rows]).backward()
+            F.cross_entropy(network(*batch), y[rows]).backward()
             optimizer.step()
     _settle_norms(network, tuple(each[:STATISTICS] for each in x))
     return network.eval()
+
+
+def _cropped(images: Tensor, side: int) -> Tensor:
+    """A square [n, c, side, side] at one random place: details keep the size that they are audited at."""
+    top, left = (int(torch.randint(size - side + 1, ())) for size in images.shape[2:])
+    return images[:, :, top : top + side, left : left + side]
 
 
 def _settle_norms(network: nn.Module, x: tuple[Tensor, ...]) -> None:

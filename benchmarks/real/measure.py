@@ -42,6 +42,7 @@ class Row:
     model: str
     layers: str  # what `gen-audit layers` says of the file, or why it cannot
     outcome: str  # "done", or how the audit failed
+    code: int | None  # None: it was ended, and what it took is the least that it would have taken
     wall: float
     cpu: float
     peak_above: int  # bytes above libraries, model file and data files
@@ -60,14 +61,23 @@ class Row:
 
     @property
     def misses(self) -> tuple[str, ...]:
-        """What is not as it must be; nothing, if the audit came to its end within every limit."""
+        """The limits that are exceeded, be it by an audit that was ended; or why there is no report."""
+        if self.code not in (0, None):
+            return (self.outcome,)
         limits = (
             ("time", self.wall, self.seconds_limit),
             ("epochs", self.epochs, self.epochs_limit),
             ("memory", self.peak_above, self.bytes_limit),
         )
-        beyond = tuple(what for what, value, limit in limits if limit is not None and value > limit)
-        return beyond if self.outcome == "done" else (self.outcome,)
+        return tuple(what for what, value, limit in limits if limit is not None and value > limit)
+
+    @property
+    def verdict(self) -> str:
+        """Pass, miss, or open: an audit ended before any of its limits has neither passed nor missed."""
+        ended = self.outcome if self.code is None else ""
+        if self.misses:
+            return "; ".join(filter(None, (f"miss: {', '.join(self.misses)}", ended)))
+        return f"open: {ended}" if ended else "pass"
 
 
 def libraries(options: Options) -> dict[str, int]:
@@ -99,6 +109,7 @@ def measure(name: str, standing: Mapping[str, int], options: Options) -> Row:
         model=model.suffix,
         layers=layers,
         outcome="done" if run.finished else run.complaint,
+        code=run.code,
         wall=run.wall,
         cpu=run.cpu,
         peak_above=max(0, run.peak - standing[model.suffix] - made["model_bytes"] - made["data_bytes"]),

@@ -38,7 +38,7 @@ class Recipe:
     batch: int = 50
     rate: float = 1e-3  # of Adam; of momentum where `plain` is set
     plain: bool = False  # SGD, whose state is a third of Adam's
-    pixels: int | None = None  # images are shrunk to this while training, where full size takes too long
+    crop: int | None = None  # side of the random crops trained on, where full size takes too long
 
     def fed(self, inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
         """Stored inputs as the network takes them: bytes become [0, 1], colours come first."""
@@ -59,9 +59,10 @@ RECIPES = {
     "resnet50": Recipe(
         *(resnet50, partial(samples.gratings, 200, 100), (3, 224, 224), 25_560_000),
         layout="images",
-        epochs=12,
+        epochs=8,
         batch=20,
-        pixels=48,
+        rate=3e-4,
+        crop=64,
     ),
     "vit-tiny": Recipe(vit_tiny, partial(samples.cifar, 1000, 300), (3, 32, 32), 2_690_000, ".pt2", epochs=4),
     "bert-mini": Recipe(bert_mini, partial(samples.tokens, 1000, 300), (64,), 11_170_000, epochs=4, rate=3e-4),

@@ -171,8 +171,9 @@ def test_a_real_case_is_made_once_and_its_epoch_timed(suffix, monkeypatch, tmp_p
     made = json.loads((tmp_path / "made.json").read_text(encoding="utf-8"))
     assert (tmp_path / made["model"]).stat().st_mtime_ns == first and made["parameters"] == 6370
     assert {file.name for file in (tmp_path / "data").iterdir()} == {"train.npz", "test.npz"}
+    monkeypatch.setattr(epoch, "LEAST", 0.1)
     timed = epoch.time_epoch("tiny", tmp_path, 60)
-    assert timed["timed"] == 60 and timed["seconds"] > 0
+    assert timed["timed"] == 60 and timed["seconds"] > 0 and timed["epochs"] > 1
 
 
 def test_a_command_is_ended_with_its_children_at_its_limit(tmp_path):
@@ -190,7 +191,7 @@ def test_a_command_that_fails_says_why(tmp_path):
 
 
 ROW = Row(
-    *("toy", 88_474, ".pt2", "3 measured, 0 passed by", "done", 12.0, 20.0, 10**9, 2 * 10**9, 4.0, 100, None),
+    *("toy", 88_474, ".pt2", "3 measured, 0 passed by", "done", 0, 12.0, 20.0, 10**9, 2 * 10**9, 4.0, 100, None),
     seconds_limit=15,
     bytes_limit=2e9,
     epochs_limit=5,
@@ -198,11 +199,21 @@ ROW = Row(
 
 
 def test_a_real_case_passes_within_all_of_its_limits():
-    assert ROW.misses == ()
-    assert replace(ROW, wall=30.0).misses == ("time", "epochs") and replace(ROW, peak_above=3 * 10**9).misses == (
-        "memory",
-    )
-    ended = replace(ROW, outcome="ended after 30 s")
-    table = markdown([ROW, ended]).splitlines()
-    assert table[2] == "| toy | 88,474 | .pt2 | 12.0 s | 15 s | 3.0 (≤ 5) | 20.0 s | 1.00 GB | 2 GB | – | pass |"
-    assert table[3].endswith("| miss: ended after 30 s |")
+    assert ROW.verdict == "pass"
+    assert replace(ROW, wall=30.0).verdict == "miss: time, epochs"
+    assert replace(ROW, peak_above=3 * 10**9).verdict == "miss: memory"
+    assert replace(ROW, code=2, outcome="exit code 2: refused").verdict == "miss: exit code 2: refused"
+
+
+def test_a_real_case_ended_before_its_limits_is_left_open():
+    ended = replace(ROW, code=None, outcome="ended after 12 s")
+    assert ended.verdict == "open: ended after 12 s"
+    assert replace(ended, peak_above=3 * 10**9).verdict == "miss: memory; ended after 12 s"
+
+
+def test_what_an_ended_audit_took_is_printed_as_the_least():
+    rows = [ROW, replace(ROW, code=None, outcome="ended after 12 s"), replace(ROW, code=2, outcome="exit code 2: no")]
+    done, ended, failed = markdown(rows).splitlines()[2:]
+    assert done == "| toy | 88,474 | .pt2 | 12.0 s | 15 s | 3.0 (≤ 5) | 20.0 s | 1.00 GB | 2 GB | – | pass |"
+    assert "| ≥ 12.0 s | 15 s | ≥ 3.0 (≤ 5) | ≥ 20.0 s | ≥ 1.00 GB |" in ended
+    assert "| 12.0 s | 15 s | – | 20.0 s |" in failed
