@@ -173,7 +173,7 @@ def _predicted(document: Mapping[str, Any]) -> float | None:
 
 
 def _gen_audit(arguments: tuple[str, ...], log: Path, limit: float, options: Options) -> Run:
-    return watch(("-m", "audit.cli", *arguments), log, limit, options.threads)
+    return watch(("-m", "audit", *arguments), log, limit, options.threads)
 
 
 def _words(run: Run) -> str:
