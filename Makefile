@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PINNED := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1
 INSTALL := $(PINNED) $(BIN)/python -m pip install --quiet --quiet
 
-.PHONY: demo test test-slow test-page lint bench clean
+.PHONY: demo test test-slow test-page lint bench bench-real clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -39,6 +39,9 @@ lint: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks $(BENCH)
+
+bench-real: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.real $(BENCH)
 
 clean:
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -45,13 +45,13 @@ class Report(plain.Report):
         self, folder: str | Path, formats: str | Sequence[str] = "html,json", verdict: Verdict | None = None
     ) -> list[Path]:
         """Writes the files of `gen-audit report -f FORMATS` into `folder` and returns their paths."""
-        from audit.render.save import save  # wakes WeasyPrint's and Jinja's modules
+        from audit.render.write import save  # wakes WeasyPrint's and Jinja's modules
 
         return save(self, Path(folder), formats, verdict)
 
     def _repr_html_(self) -> str:
         """How a notebook shows the report."""
-        return render_notebook(self.to_dict())
+        return render_notebook(self)
 
 
 def audit_model(

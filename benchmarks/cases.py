@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from audit.data.base import Data, Split
+from audit.data.dataset import Data, Split
 from audit.measures.contract import Audit
 from audit.model.base import InputSpec, Model
 from audit.run.setup import set_up_audit
@@ -137,14 +137,14 @@ def _read(split: str, recipe: Recipe) -> tuple[Tensor, Tensor]:
     with np.load(MNIST / f"{split}.npz") as file:
         images, y = file["x"], file["y"]
     x = torch.from_numpy(images.reshape(len(images), *recipe.shape)).float() / 255
-    return x, torch.from_numpy(_by_ink(images, y) if recipe.hundred else y)
+    return x, torch.from_numpy(by_ink(images, y) if recipe.hundred else y)
 
 
-def _by_ink(images: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """A hundred labels: 10 · digit + tenth, by how much ink the image has among those of its digit in the split."""
+def by_ink(images: np.ndarray, y: np.ndarray, parts: int = 10) -> np.ndarray:
+    """Labels parts · digit + part, by how much ink the image has among those of its digit in the split."""
     ink, labels = images.reshape(len(images), -1).sum(1, dtype=np.int64), np.empty(len(y), np.int64)
     for digit in range(10):
         own = np.flatnonzero(y == digit)
         rank = np.argsort(np.argsort(ink[own], kind="stable"), kind="stable")
-        labels[own] = 10 * digit + 10 * rank // len(own)
+        labels[own] = parts * digit + parts * rank // len(own)
     return labels

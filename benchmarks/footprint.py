@@ -26,9 +26,9 @@ SIZES = (1000, 4000, 16000)
 BUDGET = "1GB"
 ROOT = Path(__file__).parent.parent
 START_UP = {
-    "gen-audit --help": ("-m", "audit.cli", "--help"),
+    "gen-audit --help": ("-m", "audit", "--help"),
     "import of everything": ("-c", "import audit.run.pipeline"),
-    "gen-audit layers": ("-m", "audit.cli", "layers", "samples/healthy.onnx"),
+    "gen-audit layers": ("-m", "audit", "layers", "samples/healthy.onnx"),
 }
 REPEATS = 3
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from train import HERE, Recipe, corrupt, export
 from train import train as train_network
 
-from audit.findings import judge
+from audit.findings import add_findings
 from audit.measures.report import Report
 from audit.run.pipeline import run_audit
 from audit.run.progress import Progress
@@ -73,7 +73,7 @@ class Case:
 
 
 def main() -> None:
-    """Train and audit what is missing, then judge everything."""
+    """Train and audit what is missing, then find everything anew."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", type=Path, required=True, help="folder for the networks, their data and reports")
     work = parser.parse_args().work
@@ -155,7 +155,7 @@ def divided(x: Any, y: Any, seed: int, part: float) -> tuple[Any, Any, Any, Any]
 
 def summary(case: Case, folder: Path) -> dict[str, Any]:
     """What the cards may want to quote of one network."""
-    report = judge(Report.from_json((folder / "report.json").read_text(encoding="utf-8")))
+    report = add_findings(Report.from_json((folder / "report.json").read_text(encoding="utf-8")))
     moved = np.load(folder / "moved.npy")
     assert report.hygiene is not None
     labels = report.hygiene.suspected_mislabels

@@ -1,4 +1,7 @@
-"""Is the Hessian the Hessian? Its product with a random direction, against plain double backward on the weights."""
+"""Is the arithmetic right? The Hessian against plain double backward, the same samples twice, single against double.
+
+The Hessian is probed by its product with a random direction.
+"""
 
 from __future__ import annotations
 

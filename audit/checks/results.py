@@ -1,4 +1,7 @@
-"""What the papers take for granted, looked at on this model. An assumption that fails is no fault of the model."""
+"""What is read off the measures' own results: the papers' assumptions, and checks that the measures made on their way.
+
+An assumption that fails on this model is no fault of the model.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,13 @@ def check_assumptions(audit: Audit, results: Results) -> list[Check]:
     return [_interpolation(audit), _gradient(audit), _tails(results), _rank(results)]
 
 
-def _assumption(id: str, title: str, holds: bool, value: float, limit: float, words: str, affects: list[str]) -> Check:
+def _assumption(id: str, title: str, value: float, limit: float, words: str, affects: list[str]) -> Check:
+    """It holds where `value` is no larger than `limit`."""
     return Check(
         id=id,
         kind="assumption",
         title=title,
-        status="passed" if holds else "failed",
+        status="passed" if value <= limit else "failed",
         value=float(value),
         tolerance=float(limit),
         explanation=words,
@@ -41,7 +45,7 @@ def _interpolation(audit: Audit) -> Check:
         return skipped("interpolation", title, why, affects, kind="assumption")
     error = float(audit.train_outcome.wrong.mean())
     words = "Share of train samples answered wrongly. The papers study models that fit (nearly) all of them."
-    return _assumption("interpolation", title, error <= FITTED, error, FITTED, words, affects)
+    return _assumption("interpolation", title, error, FITTED, words, affects)
 
 
 def _gradient(audit: Audit) -> Check:
@@ -63,7 +67,7 @@ def _gradient(audit: Audit) -> Check:
     )
     limit = max(CANCELLED, 2 / math.sqrt(n))
     title, affects = "The model is near a minimum", ["flatness", "fisher", "duality"]
-    return _assumption("gradient-small", title, ratio <= limit, ratio, limit, words, affects)
+    return _assumption("gradient-small", title, ratio, limit, words, affects)
 
 
 def _tails(results: Results) -> Check:
@@ -74,7 +78,7 @@ def _tails(results: Results) -> Check:
         f"the trace of a Hessian.{named}"
     )
     title = "The network is piecewise linear behind each dense layer"
-    return _assumption("piecewise-linear", title, not curved, len(curved), 0, words, ["sensitivity"])
+    return _assumption("piecewise-linear", title, len(curved), 0, words, ["sensitivity"])
 
 
 def _rank(results: Results) -> Check:
@@ -85,7 +89,7 @@ def _rank(results: Results) -> Check:
         return skipped("gram-full-rank", title, "There is no Fisher determinant here.", affects, kind="assumption")
     singular = network.singular_subsets
     words = f"Subsets, of {network.subsets}, whose determinant is zero; they are left out of γ̂."
-    return _assumption("gram-full-rank", title, singular == 0, singular, 0, words, affects)
+    return _assumption("gram-full-rank", title, singular, 0, words, affects)
 
 
 # Checks that the measures made on their way: read off their blocks.
@@ -102,23 +106,23 @@ def check_reports(results: Results) -> list[Check]:
 def _duality(results: Results) -> list[Check]:
     exact = ("duality-exact", "A test sample's input change equals its weight change")
     closes = ("decomposition-closes", "The directions' contributions add up to the measured gap")
-    straight = ("basis-orthonormal", "The directions are orthogonal and of unit length")
+    orthonormal = ("basis-orthonormal", "The directions are orthogonal and of unit length")
     measured = results.measurements.get("duality")
     blocks: dict[str, DualityBlock] = {} if measured is None else dict(measured.layers)
     kept = {name: block for name, block in blocks.items() if block.skipped is None and block.gap is not None}
     if not kept:
         why = "No layer has an activity–weight decomposition; the section on where the gap comes from says why."
-        return [skipped(*which, why, ["duality"]) for which in (exact, closes, straight)]
+        return [skipped(*which, why, ["duality"]) for which in (exact, closes, orthonormal)]
     equal = {name: block for name, block in kept.items() if not block.approximate}
     closing = max(_closing_error(block) for block in kept.values())
-    crooked = max(block.basis_orthonormality or 0.0 for block in kept.values())
+    off = max(block.basis_orthonormality or 0.0 for block in kept.values())
     layers = _counted(len(kept))
     return [
         _exactness(*exact, equal, [name for name in kept if name not in equal]),
         worst(
             *closes, closing, CLOSES, f"Largest relative distance of the sum from the gap, over {layers}.", ["duality"]
         ),
-        worst(*straight, crooked, 1e-8, f"Largest entry of |EᵀE − 1| over {layers}.", ["duality"]),
+        worst(*orthonormal, off, 1e-8, f"Largest entry of |EᵀE − 1| over {layers}.", ["duality"]),
     ]
 
 

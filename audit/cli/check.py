@@ -9,24 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.app import (
+from audit.cli.app import command, compared, read_report, run
+from audit.cli.options import (
     AsJson,
-    BaselinePath,
     ConfigPath,
     Formats,
-    PolicyPath,
     Quiet,
-    Strict,
-    app,
     chosen_formats,
-    read_report,
-    run,
+    output_option,
     with_settings,
 )
-from audit.cli.baseline import compared
-from audit.config import config_files
 from audit.errors import AuditError, UsageError
-from audit.settings import resolve
+from audit.settings import CONFIG_NAME, config_files, flag, resolve
 
 if TYPE_CHECKING:
     from audit.compare.result import Comparison
@@ -34,17 +28,30 @@ if TYPE_CHECKING:
     from audit.policy import Verdict
 
 Target = Annotated[Path, typer.Argument(metavar="MODEL|REPORT", help="A model file, or a report.json on its own.")]
-MaybeOutput = Annotated[Path | None, typer.Option("-o", "--out", help="Folder to write the report into, if any.")]
+MaybeOutput = Annotated[Path | None, output_option("report into, if any")]
 DataOfModel = Annotated[Path | None, typer.Argument(metavar="DATA", help="Folder with a train and a test split.")]
+PolicyPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--policy",
+        help=f"File with the rules (default: [policy] in {CONFIG_NAME}, or built in).",
+        rich_help_panel="Policy",
+    ),
+]
+HeldAgainst = Annotated[
+    Path | None,
+    typer.Option("--baseline", help="A report.json that the release is held against.", rich_help_panel="Policy"),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Turn warnings into failures.", rich_help_panel="Policy")]
 
 
-@app.command()
+@command()
 @with_settings()
 def check(
     target: Target,
     data: DataOfModel = None,
     policy: PolicyPath = None,
-    baseline: BaselinePath = None,
+    baseline: HeldAgainst = None,
     strict: Strict = False,
     as_json: AsJson = False,
     out: MaybeOutput = None,
@@ -57,7 +64,7 @@ def check(
     import json
 
     from audit.policy import judge, policy_in_force
-    from audit.policy.sentences import lines
+    from audit.policy.rules import lines
     from audit.render.github import tell_github
     from audit.render.output import check_writable, staged
 
@@ -86,9 +93,7 @@ def _report(target: Path, data: Path | None, config: Path | None, quiet: bool, f
         raise UsageError(f"{target}: is no report.json; name the data folder, too: gen-audit check {target} DATA.")
     given = [name for name, value in flags.items() if value is not None]
     if given:
-        raise UsageError(
-            f"--{given[0].replace('_', '-')}: the report is finished; give a model and data to audit anew."
-        )
+        raise UsageError(f"{flag(given[0])}: the report is finished; give a model and data to audit anew.")
     return read_report(target)
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
+from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.app import AsJson, ConfigPath, Quiet, app, read_report, with_settings
-from audit.cli.pages import Pages, make_pages
-from audit.config import config_files
+from audit.cli.app import command, command_line, named_report, write_pages
+from audit.cli.options import AsJson, ConfigPath, PageFormats, Quiet, output_option, with_settings
 from audit.errors import UsageError
-from audit.settings import resolve
+from audit.settings import Settings, config_files, resolve
 
 if TYPE_CHECKING:
     from audit.compare.comparable import Named
@@ -25,74 +25,67 @@ Compared = Annotated[
 ]
 Groups = Annotated[
     list[str] | None,
-    typer.Option("--group", help="Reports of one recipe, a.json,b.json or their folder; give the flag twice."),
+    typer.Option(
+        "--group",
+        metavar="<path,path>",
+        help="Reports of one recipe, a.json,b.json or their folder; give the flag twice.",
+        rich_help_panel="Data",
+    ),
 ]
-Out = Annotated[Path, typer.Option("-o", "--out", help="Folder to write the comparison into.")]
+Out = Annotated[Path, output_option("comparison into")]
 
 
-@app.command()
+@command()
 @with_settings()
 def compare(
     compared: Compared = None,
     group: Groups = None,
     out: Out = Path("gen-audit-comparison"),
-    formats: Pages = "html,json",
+    formats: PageFormats = "html,json",
     config: ConfigPath = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     **flags: Any,
 ) -> None:
     """Say what changed from OLD to NEW: better, worse, or cannot tell."""
-    from audit.render.compare import write_comparison
+    from audit.render.comparison_pages import chosen_pages, write_comparison
+    from audit.render.output import check_writable
 
-    make_pages(
-        out,
-        formats,
-        lambda: _comparison(compared or [], group or [], config, quiet or as_json, flags),
-        write_comparison,
-        lambda result: [f"Verdict on the new side: {result.verdict}.", *result.headline],
-        as_json=as_json,
-        quiet=quiet,
-    )
+    wanted = chosen_pages(formats)
+    check_writable(out)
+    result = _comparison(compared or [], group or [], config, quiet or as_json, flags)
+    files = write_pages(out, partial(write_comparison, result, formats=wanted))
+    if as_json:
+        print(result.to_json(), end="")
+    elif not quiet:
+        print("\n".join([f"Verdict on the new side: {result.verdict}.", *result.headline, *files]))
 
 
 def _comparison(
-    compared: list[Path], groups: list[str], config: Path | None, quiet: bool, flags: dict[str, Any]
+    compared: Sequence[Path], groups: Sequence[str], config: Path | None, quiet: bool, flags: dict[str, Any]
 ) -> Comparison:
-    command = shlex.join(["gen-audit", *sys.argv[1:]])
     if groups:
         if compared or len(groups) != 2:
             raise UsageError("compare: takes --group exactly twice, the old recipe first, and nothing beside it.")
-        from audit.compare.groups import compare_groups
+        from audit.compare.recipes import compare_groups
 
-        return compare_groups(_members(groups[0]), _members(groups[1]), (groups[0], groups[1]), command)
+        return compare_groups(_members(groups[0]), _members(groups[1]), (groups[0], groups[1]), command_line())
     if len(compared) == 2 and all(path.suffix == ".json" for path in compared):
         from audit.compare.compare import compare_reports
 
-        return compare_reports(_named(compared[0]), _named(compared[1]), command)
+        return compare_reports(named_report(compared[0]), named_report(compared[1]), command_line())
     if len(compared) == 3 and not any(path.suffix == ".json" for path in compared):
-        return _models(compared[0], compared[1], compared[2], config, quiet, command, flags)
+        old, new, data = compared
+        return _models(old, new, data, resolve(flags, config_files(config, data)), quiet)
     raise UsageError("compare: takes two report.json, or two models and the folder with their data.")
 
 
-def _models(
-    old: Path, new: Path, data: Path, config: Path | None, quiet: bool, command: str, flags: dict[str, Any]
-) -> Comparison:
+def _models(old: Path, new: Path, data: Path, settings: Settings, quiet: bool) -> Comparison:
     from audit.run.compare_models import compare_models
     from audit.run.progress import progress_for
 
-    settings = resolve(flags, config_files(config, data))
-    progress = progress_for(quiet)
-    try:
-        return compare_models(old, new, data, settings, command, progress)
-    finally:
-        progress.close()
-
-
-def _named(path: Path) -> Named:
-    from audit.compare.comparable import Named
-
-    return Named(str(path), read_report(path))
+    with closing(progress_for(quiet)) as progress:
+        return compare_models(old, new, data, settings, command_line(), progress)
 
 
 def _members(text: str) -> list[Named]:
@@ -104,4 +97,4 @@ def _members(text: str) -> list[Named]:
         from audit.history.timeline import read_folder
 
         return read_folder(Path(text))
-    return [_named(Path(name)) for name in names]
+    return [named_report(Path(name)) for name in names]

@@ -7,21 +7,21 @@ from typing import Annotated
 
 import typer
 
-from audit.cli.app import AsJson, ConfigPath, app
-from audit.config import config_files
-from audit.settings import resolve_with_origins
+from audit.cli.app import command
+from audit.cli.options import AsJson, ConfigPath
+from audit.settings import config_files, resolve_with_origins
 
 Folder = Annotated[Path | None, typer.Argument(metavar="DATA", help="The data folder, which may hold settings, too.")]
 
 
-@app.command()
+@command()
 def config(data: Folder = None, config: ConfigPath = None, as_json: AsJson = False) -> None:
     """Print every setting in force, and where it comes from."""
     import json
     from dataclasses import asdict
 
     from audit.policy import policy_in_force
-    from audit.policy.sentences import counted
+    from audit.policy.rules import counted
 
     files = config_files(config, data)
     settings, origins = resolve_with_origins({}, files)

@@ -6,13 +6,28 @@ from typing import Annotated
 
 import typer
 
-from audit.cli.app import AsJson, app
+from audit.cli.app import command
+from audit.cli.options import AsJson, completing
 from audit.errors import UsageError
 
 
-@app.command()
+def _numbers(incomplete: str) -> list[str]:
+    from audit.render.cards import ALL_CARDS
+
+    return completing([card.id for card in ALL_CARDS])(incomplete)
+
+
+Number = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="NAME", help="A number of the report, such as kappa or fisher.gamma.", autocompletion=_numbers
+    ),
+]
+
+
+@command()
 def explain(
-    name: Annotated[str | None, typer.Argument(help="A number of the report, such as kappa or fisher.gamma.")] = None,
+    name: Number = None,
     everything: Annotated[bool, typer.Option("--all", help="Every definition card, in the report's order.")] = False,
     as_json: AsJson = False,
 ) -> None:

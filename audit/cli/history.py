@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from audit.cli.app import AsJson, Quiet, app
-from audit.cli.pages import Pages, make_pages
+from audit.cli.app import command, command_line, write_pages
+from audit.cli.options import AsJson, PageFormats, Quiet, output_option
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with report.json files, also in its folders.")]
-Out = Annotated[Path, typer.Option("-o", "--out", help="Folder to write the history into.")]
+Out = Annotated[Path, output_option("history into")]
 
 
-@app.command()
+@command()
 def history(
     folder: Folder,
     out: Out = Path("gen-audit-history"),
-    formats: Pages = "html,json",
+    formats: PageFormats = "html,json",
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Draw every number of the reports in DIR over time."""
     from audit.history.timeline import read_folder, trace_history
-    from audit.render.history import write_history
+    from audit.render.comparison_pages import chosen_pages, write_history
+    from audit.render.output import check_writable
 
-    command = shlex.join(["gen-audit", *sys.argv[1:]])
-    make_pages(
-        out,
-        formats,
-        lambda: trace_history(read_folder(folder), folder, command),
-        write_history,
-        lambda result: [f"{line.data}: {' '.join(line.headline)}" for line in result.lines],
-        as_json=as_json,
-        quiet=quiet,
-    )
+    wanted = chosen_pages(formats)
+    check_writable(out)
+    result = trace_history(read_folder(folder), folder, command_line())
+    files = write_pages(out, partial(write_history, result, formats=wanted))
+    if as_json:
+        print(result.to_json(), end="")
+    elif not quiet:
+        print("\n".join([*(f"{line.data}: {' '.join(line.headline)}" for line in result.lines), *files]))

@@ -7,15 +7,18 @@ from typing import Annotated
 
 import typer
 
-from audit.cli.app import AsJson, app
-from audit.config import CONFIG_NAME
+from audit.cli.app import command
+from audit.cli.options import AsJson
 from audit.errors import UsageError
+from audit.settings import CONFIG_NAME
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write it into.", show_default="this one")]
-Force = Annotated[bool, typer.Option("--force", help=f"Replace a {CONFIG_NAME} that is there.")]
+Force = Annotated[
+    bool, typer.Option("--force", help=f"Replace a {CONFIG_NAME} that is there.", rich_help_panel="Output")
+]
 
 
-@app.command()
+@command()
 def init(folder: Folder = Path(), force: Force = False, as_json: AsJson = False) -> None:
     """Write the default policy, with comments, as gen-audit.toml."""
     import json

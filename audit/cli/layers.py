@@ -6,16 +6,16 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from audit.cli.app import AsJson, ModelPath, app, with_settings
-from audit.config import config_files
-from audit.settings import resolve
+from audit.cli.app import command
+from audit.cli.options import AsJson, ModelPath, with_settings
+from audit.settings import config_files, resolve
 
 if TYPE_CHECKING:
     from audit.model.base import Model
     from audit.network.layers import DenseLayer, Layers
 
 
-@app.command()
+@command()
 @with_settings("arch", "trust_pickle", "output", "input", "fix_input", "input_shape", "conv")
 def layers(model: ModelPath, as_json: AsJson = False, **flags: Any) -> None:
     """List the layers of MODEL: measured, or passed by and why."""

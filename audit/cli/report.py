@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.app import (
+from audit.cli.app import command, compared, run
+from audit.cli.options import (
     AsJson,
     BaselinePath,
     ConfigPath,
@@ -21,24 +22,23 @@ from audit.cli.app import (
     Output,
     Quiet,
     Templates,
-    app,
     chosen_formats,
-    run,
     with_settings,
 )
-from audit.cli.baseline import compared
-from audit.config import config_files
-from audit.settings import resolve
+from audit.settings import config_files, resolve
 
 if TYPE_CHECKING:
     from audit.measures.report import Report
 
 ReferenceFolder = Annotated[
-    Path | None, typer.Option("--reference", help="Folder with past reports of this architecture on these data.")
+    Path | None,
+    typer.Option(
+        "--reference", help="Folder with past reports of this architecture on these data.", rich_help_panel="Output"
+    ),
 ]
 
 
-@app.command()
+@command()
 @with_settings()
 def report(
     model: ModelPath,
@@ -58,7 +58,7 @@ def report(
     from audit.history.reference import past_audits, reference_band
     from audit.render.github import tell_github
     from audit.render.output import check_writable, staged
-    from audit.render.templates import check_templates
+    from audit.render.page import check_templates
     from audit.render.write import write_report
 
     wanted = chosen_formats(formats)

@@ -6,14 +6,23 @@ from typing import Annotated, Any
 
 import typer
 
-from audit.cli.app import app
+from audit.cli.app import command
+from audit.cli.options import completing
 from audit.errors import UsageError
 
-Which = Annotated[str, typer.Argument(help="report, comparison, history or verdict.")]
-AlreadyJson = Annotated[bool, typer.Option("--json", help="Changes nothing: a schema is JSON.")]
+RESULTS = ("report", "comparison", "history", "verdict")
+Which = Annotated[
+    str,
+    typer.Argument(
+        metavar="RESULT", help="report, comparison, history or verdict.", autocompletion=completing(RESULTS)
+    ),
+]
+AlreadyJson = Annotated[
+    bool, typer.Option("--json", help="Changes nothing: a schema is JSON.", rich_help_panel="Output")
+]
 
 
-@app.command()
+@command()
 def schema(which: Which = "report", as_json: AlreadyJson = False) -> None:
     """Print the JSON Schema of report.json, or of another result."""
     import json
@@ -22,12 +31,13 @@ def schema(which: Which = "report", as_json: AlreadyJson = False) -> None:
 
 
 def _schema(which: str) -> dict[str, Any]:
-    from audit.report.document import schema_of
+    from audit.report.schema import schema_of
 
     if which == "report":
-        from audit.measures.report import KNOWN_PATHS
+        from audit.measures.report import Report
+        from audit.report.report import SCHEMA
 
-        return KNOWN_PATHS.schema
+        return schema_of(Report, SCHEMA)
     if which == "comparison":
         from audit.compare import result as comparison
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from audit.cli.app import AsJson, DataPath, ModelPath, Quiet, ReportPath, app, read_report, run, with_settings
+from audit.cli.app import command, read_report, run
+from audit.cli.options import AsJson, DataPath, ModelPath, Quiet, ReportPath, with_settings
 from audit.errors import UsageError
-from audit.settings import Settings, from_report, resolve
+from audit.settings import Settings, flag, from_report, resolve
 
 if TYPE_CHECKING:
     from audit.measures.report import Report
@@ -20,7 +22,7 @@ LONGEST = 60
 RUNS_CODE = ("arch", "trust_pickle")  # never taken from a report, which may come from a stranger
 
 
-@app.command()
+@command()
 @with_settings("arch", "trust_pickle", "memory", "device")
 def verify(
     report_file: ReportPath,
@@ -49,26 +51,25 @@ def verify(
 
 def _settings(report: Report, where: str, flags: dict[str, Any]) -> Settings:
     """The report's own settings; what can run code is the user's to give."""
+    made_with = from_report(report.settings, where)
     for name in RUNS_CODE:
-        if report.settings.get(name) and not flags[name]:
-            flag = f"--{name.replace('_', '-')}"
+        if getattr(made_with, name) and not flags[name]:
             raise UsageError(
-                f"{where}: was made with {flag} {report.settings[name]}, which runs code; "
-                f"give {flag} yourself if you trust it."
+                f"{where}: was made with {flag(name)} {getattr(made_with, name)}, which runs code; "
+                f"give {flag(name)} yourself if you trust it."
             )
-    given = resolve({name: value for name, value in flags.items() if value is not None}, environ={})
-    own = {name: getattr(given, name) for name, value in flags.items() if value is not None}
-    return from_report({**report.settings, **own}, where)
+    given = resolve(flags, environ={})
+    return replace(made_with, **{name: getattr(given, name) for name, value in flags.items() if value is not None})
 
 
 def _other_files(report: Report, model: Path, data: Path, settings: Settings) -> str | None:
     """A sentence where the model or the data are not those of the report: there is nothing to reproduce then."""
-    from audit.data import read_data
-    from audit.model import load_model
+    from audit.data import data_sha256
+    from audit.model.detect import file_hash
 
-    if load_model(model, settings).sha256 != report.model.sha256:
+    if file_hash(model) != report.model.sha256:
         return f"{model} is not the model of the report; its sha256 differs."
-    if read_data(data, settings).sha256 != report.data.sha256:
+    if data_sha256(data, settings) != report.data.sha256:
         return f"{data} does not hold the data of the report; their sha256 differs."
     return None
 

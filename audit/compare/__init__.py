@@ -1,5 +1,6 @@
 """Comparison of audits: two models, or two recipes with several seeds each, on the same samples. Never wakes torch.
 
-`shares.py`, `means.py` and `seeds.py` hold the statistics, `pairs.py` finds the samples that two reports share,
-`differences.py` brings both together, `ground.py` refuses what would mean nothing, `compare.py` and `groups.py` judge.
+`result.py` says what a comparison is and which numbers it has, `comparable.py` refuses what would mean nothing,
+`differences.py` pairs two models on the samples that both reports have, `network_numbers.py` compares what was measured
+inside the network, `compare.py` puts two models side by side and `recipes.py` two recipes.
 """

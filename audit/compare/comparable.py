@@ -1,4 +1,4 @@
-"""May these reports be compared at all, and on what ground? Refuses what would mean nothing, with a sentence."""
+"""May these reports be compared at all, and in which numbers? Refuses what would mean nothing, with a sentence."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
 
-from audit.compare.pairs import pair, same_samples
+from audit.compare.differences import pair, same_samples
 from audit.errors import UsageError
+from audit.measures.catalogue import CATALOGUE
 from audit.measures.report import Report
 
 CHANGE_NUMBERS = (
@@ -15,6 +16,11 @@ CHANGE_NUMBERS = (
     "precision",
 )
 """Settings under which the numbers of a layer or of the network are other numbers."""
+MATCHED = 0.05  # train losses that differ by at most this share count as equal
+NETWORK = ("layers.", "network.")  # what was measured inside the network
+BLOCKS = {entry.key for entry in CATALOGUE if entry.follows_train_loss}
+WHATEVER_THE_SCALE = {"dimensionality", "mean_rank", "rank_deficient_samples", "degenerate_inputs", "units_active"}
+"""Numbers of those blocks that stay the same when all scores are multiplied by one factor."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +68,8 @@ def why_void(sides: Sequence[Named]) -> str | None:
     return None
 
 
-def ground_notes(old: Report, new: Report) -> list[str]:
-    """What a reader must know about the ground that a comparison stands on."""
+def samples_notes(old: Report, new: Report) -> list[str]:
+    """What a reader must know about the samples that a comparison rests on."""
     notes = []
     if not shares_split(old, new, "train"):
         notes.append(
@@ -102,3 +108,24 @@ def short_names(first: str, second: str) -> tuple[str, str]:
         if names[0] != names[1]:
             return names[0], names[1]
     return first, second
+
+
+# Which numbers follow the train loss, and are two reports at one? A classifier's curvature shrinks as its train loss
+# does, and its scores, with all their slopes, grow: two such numbers say something about two models only at the same
+# train loss. A squared error's curvature does not shrink with the loss.
+
+
+def follows_train_loss(path: str) -> bool:
+    """Whether the number at this path of a classifier's report moves with its train loss.
+
+    >>> [follows_train_loss(f"network.sensitivity.{name}") for name in ("mls", "dimensionality")]
+    [True, False]
+    """
+    parts = path.split(".")
+    return path.startswith(NETWORK) and bool(BLOCKS & set(parts)) and parts[-1] not in WHATEVER_THE_SCALE
+
+
+def at_one_train_loss(old: Report, new: Report) -> bool:
+    """Whether numbers that follow the train loss may stand side by side; for regression they always may."""
+    losses = old.gap.train_loss, new.gap.train_loss
+    return new.model.task == "regression" or abs(losses[0] - losses[1]) <= MATCHED * max(losses)

@@ -10,12 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit import __version__
-from audit.compare.catalogue import OBSERVED, PRIMARY, skipped, verdict
-from audit.compare.comparable import Named, check_comparable, ground_notes, short_names, why_void
-from audit.compare.differences import gap_differences
-from audit.compare.inside import AtOneLoss, inside_numbers
-from audit.compare.pairs import pair
-from audit.compare.result import BETTER, SCHEMA, VOID, WORSE, Comparison, Number, Side
+from audit.compare.comparable import Named, check_comparable, samples_notes, short_names, why_void
+from audit.compare.differences import gap_differences, pair
+from audit.compare.network_numbers import AtOneLoss, network_numbers, unpaired_numbers
+from audit.compare.result import (
+    BETTER,
+    OBSERVED,
+    PRIMARY,
+    SCHEMA,
+    VOID,
+    WORSE,
+    Comparison,
+    Number,
+    Side,
+    skipped,
+    verdict,
+)
 from audit.compare.sentences import family_note, headline, primary_note
 from audit.measures.report import Report
 
@@ -26,14 +36,14 @@ def compare_reports(old: Named, new: Named, command: str, at_one_loss: AtOneLoss
     names = side_names(old, new)
     void = why_void([Named(names[0], old.report), Named(names[1], new.report)])
     primary = PRIMARY[new.report.model.task]
-    observed = observed_numbers(old.report, new.report)
-    inside, matched, why = inside_numbers(old.report, new.report, at_one_loss)
+    observed = [*observed_numbers(old.report, new.report), *unpaired_numbers(old.report, new.report)]
+    inside, matched, why = network_numbers(old.report, new.report, at_one_loss)
     numbers = [voided(number) if void else number for number in (*observed, *inside)]
     first = next(number for number in numbers if number.key == primary)
     loss = next(number for number in numbers if number.key == "gap.test_loss")
     alone = disagreements(old.report, new.report)
-    ground = [*ground_notes(old.report, new.report), *few_samples_notes(old.report, new.report)]
-    notes = [primary_note(first, "models"), *ground, *why, family_note(numbers, primary)]
+    samples = [*samples_notes(old.report, new.report), *few_samples_notes(old.report, new.report)]
+    notes = [primary_note(first, "models"), *samples, *why, family_note(numbers, primary)]
     return Comparison(
         schema=SCHEMA,
         created=now(),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from audit.report.document import Document
-from audit.report.fields import Interval, says
+from audit.measures.catalogue import CATALOGUE
+from audit.report.fields import Compared, Interval, Kind, says
+from audit.report.schema import Document
 
 SCHEMA = "gen-audit/compare/1"
 BETTER, WORSE = "better", "worse"  # where one side is the good one: test error and test loss
@@ -37,7 +39,7 @@ class Number:
     key: str = says("its path in report.json")
     name: str
     section: str = says("observed, flatness, fisher, sensitivity or duality")
-    kind: str = says("how it is shown: number, percent or share")
+    kind: Kind = says("how it is shown: number, percent or share")
     old: float | None
     new: float | None
     difference: float | None = says("new minus old")
@@ -80,3 +82,52 @@ class Comparison(Document):
     notes: list[str] = says("what was compared, what was not, and how to read it", default_factory=list)
     appeared: list[str] = says("findings of the new side that the old one has not", default_factory=list)
     disappeared: list[str] = field(default_factory=list)
+
+
+# Which numbers are compared, and what a difference in them may be called.
+
+
+ON_SAMPLES = tuple(number for entry in CATALOGUE if entry.place == "report" for number in entry.compared)
+"""Numbers that were counted on the samples."""
+OBSERVED = tuple(number for number in ON_SAMPLES if number.section == "observed")
+"""Those of them that are means of what a report keeps of each sample, so that two models can be paired on it."""
+INSIDE = tuple(number for entry in CATALOGUE if entry.place == "network" for number in entry.compared)
+"""Numbers that were measured inside the network; a `*` stands for each layer that both networks have."""
+OF_NETWORK = tuple(number for number in INSIDE if "*" not in number.key)
+PRIMARY = {"classification": "gap.test_error", "binary": "gap.test_error", "regression": "gap.test_loss"}
+"""The one number that the verdict rests on, by task; declared here, before any data are seen."""
+
+
+def of_layers(names: Sequence[str]) -> list[Compared]:
+    """The numbers of single layers, one for each of these."""
+    every = [number for number in INSIDE if "*" in number.key]
+    return [replace(one, key=one.key.replace("*", name), name=f"{name}: {one.name}") for name in names for one in every]
+
+
+def skipped(entry: Compared, why: str | None = None) -> Number:
+    """A number that was not compared, or not yet."""
+    return Number(
+        key=entry.key,
+        name=entry.name,
+        section=entry.section,
+        kind=entry.kind,
+        old=None,
+        new=None,
+        difference=None,
+        ci95=None,
+        verdict=NOT_COMPARED,
+        skipped=why,
+    )
+
+
+def verdict(entry: Compared, difference: float, ci95: Interval, identical: bool = False) -> str:
+    """What may be said: better or worse where lower is better without doubt, else lower or higher."""
+    if identical:
+        return SAME
+    if ci95 is None:
+        return NO_INTERVAL
+    if ci95[0] <= 0 <= ci95[1]:
+        return UNKNOWN
+    if difference > 0:
+        return WORSE if entry.judged else HIGHER
+    return BETTER if entry.judged else LOWER

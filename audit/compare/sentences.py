@@ -19,10 +19,10 @@ def headline(primary: Number, loss: Number, void: str | None, alone: tuple[int, 
     if primary.difference is None:
         return [_missing(primary)]
     partly = primary.in_use is not None and primary.in_use != primary.samples
-    ground = "the samples that both reports have" if partly else "this test set"
+    where = "the samples that both reports have" if partly else "this test set"
     first = {
-        WORSE: f"The new model is worse than the old one on {ground}",
-        BETTER: f"The new model is better than the old one on {ground}",
+        WORSE: f"The new model is worse than the old one on {where}",
+        BETTER: f"The new model is better than the old one on {where}",
         SAME: f"Both models have the same {NAMES[primary.key]} on every sample of this test set",
     }.get(primary.verdict, "These test samples cannot tell which of the two models is better")
     sentences = [f"{first}: {_measured(primary)}{_reading(primary)}."]

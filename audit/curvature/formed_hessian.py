@@ -1,4 +1,6 @@
-"""The Hessian of one layer as a matrix, summed up record by record.
+"""The Hessian of one layer, formed: as a matrix, or as its factors in single precision.
+
+The matrix is summed up record by record.
 
 With one vector per sample its Gauss–Newton part is Σ S ⊗ x xᵀ. Both factors are symmetric: as tables of their upper
 triangles, with a row for each sample, all of it is one matrix product, with a quarter of the numbers.
@@ -27,7 +29,7 @@ class HessianMatrix:
         self._sum: Tensor | None = None  # [out, in, out, in], of what does not come in triangles
 
     def add(self, record: Record, name: str) -> None:
-        """Takes in one record."""
+        """Takes in layer `name` on the samples of one record."""
         layer = record.layers[name]
         if layer.x.shape[1] == 1 and self._into <= NARROW:
             part = _triangles(record, name)
@@ -123,7 +125,6 @@ def _add_symmetric(H: Tensor, o: int, block: Tensor) -> None:
 
 
 # The Hessian of one layer in single precision: good for directions, not for final numbers, and twice as quick.
-#
 # H = mean Σ_{t,t'} AᵀA ⊗ x_t x_t'ᵀ with A the root of the Gauss–Newton curvature. A is scaled to its largest entry
 # before it is rounded, since a confident network's curvature of 1e-40 is still a curvature; and what is zero in every
 # sample (the margin of an image, a dead neuron) is left out of x, since H is zero there.
@@ -165,7 +166,10 @@ class SingleHessian:
 
 
 def single_precision(records: Iterable[Record], name: str, samples: int, room: int) -> SingleHessian | None:
-    """H of the mean loss over `samples` in `records`; None where it does not fit into `room`, or has a curved tail."""
+    """H of the mean loss over all `samples` of `records` in the weights of layer `name`.
+
+    None where it does not fit into `room` bytes, or where the network after the layer is curved.
+    """
     parts: list[tuple[slice, Tensor]] = []
     x = A = torch.empty(0)
     for record in records:
@@ -198,13 +202,22 @@ def _fill(A: Tensor, record: Record, J: Tensor) -> Iterator[tuple[slice, Tensor]
 
 
 def weights_jvp(x: Tensor, V: Tensor) -> Tensor:
-    """V x: x [n, T, in], V [k, out, in] → [n, k, T·out]."""
+    """The derivative of z = W x along k directions V [k, out, in] of the weights: V x, [n, k, T·out], for x [n, T, in].
+
+    >>> weights_jvp(torch.ones(1, 1, 2), torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]]))
+    tensor([[[3.],
+             [7.]]])
+    """
     (n, T, _), (k, out, _) = x.shape, V.shape
     return (x.flatten(0, 1) @ V.flatten(0, 1).T).reshape(n, T, k, out).transpose(1, 2).reshape(n, k, T * out)
 
 
 def weights_vjp(x: Tensor, U: Tensor, shape: torch.Size) -> Tensor:
-    """Σ u xᵀ over samples and tokens: U [n, k, T·out] → [k, out, in]."""
+    """The way back: Σ u xᵀ over samples and tokens, of `shape` [k, out, in], for U [n, k, T·out] and x [n, T, in].
+
+    >>> weights_vjp(torch.tensor([[[1.0, 2.0]]]), torch.tensor([[[3.0]]]), torch.Size([1, 1, 2]))
+    tensor([[[3., 6.]]])
+    """
     (n, T, _), (k, out, _) = x.shape, shape
     by_token = U.reshape(n, k, T, out).transpose(1, 2).reshape(n * T, k * out)  # no copy where T = 1
     return (by_token.T @ x.flatten(0, 1)).reshape(shape)

@@ -52,7 +52,7 @@ class Recorded:
         return self.record.layers[self.name].x.double()
 
     def curvature_times(self, V: Tensor) -> Tensor:
-        """S V."""
+        """S V with S = Jᵀ Λ J + R; V [k, n, T, out] → the same shape, float64."""
         layer = self.record.layers[self.name]
         J, flat = layer.J.double().flatten(2), V.flatten(2).permute(1, 2, 0)  # [n, C, T·out]  [n, T·out, k]
         S_V = (J.mT @ self.record.loss_function.curvature_times(self.record.f, J @ flat)).permute(2, 0, 1)
@@ -196,7 +196,7 @@ class CurvedTail:
 
 
 def curved_tails(capture: Capture, layer: DenseLayer, x: Tensor, y: Tensor) -> Iterator[CurvedTail]:
-    """Chunk after chunk."""
+    """The layer on the samples x [n, …] with labels y, chunk after chunk, each with its graph."""
     alone = replace(capture, layers=[layer], to_input=False)
     return (CurvedTail(alone, layer, batch) for batch in alone.batches(x, y))
 

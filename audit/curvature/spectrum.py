@@ -56,7 +56,9 @@ def _with_unused(values: Tensor, vectors: Tensor, residuals: Tensor, used: Tenso
 def top_eigenpairs(
     hessian: LayerHessian, k: int, tolerance: float = 1e-6, seed: int = 0, values_only: bool = False
 ) -> EigenPairs:
-    """The k largest eigenpairs, or all of them where there are fewer, each residual as `allowed`.
+    """The k largest eigenpairs, or all of them where there are fewer, each residual as `allowed` under `tolerance`.
+
+    Values [k] in descending order, vectors [k, out, in] orthonormal. `seed`: of the random start.
 
     An eigenspace is not cut in two: where the k-th eigenvalue has some more eigenvectors, these are kept, too; but one
     that makes up more than half of the k pairs may have any number of them, and is cut. With `values_only`,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from audit.data.base import Data, Split
-from audit.data.fit import fit
-from audit.data.read import describe, read_data
-from audit.data.settle import settle_task
+from audit.data.dataset import Data, Split
+from audit.data.fit import choose_fitting
+from audit.data.folder import data_sha256, read_data
+from audit.data.task import resolve_task
 
-__all__ = ["Data", "Split", "describe", "fit", "read_data", "settle_task"]
+__all__ = ["Data", "Split", "choose_fitting", "data_sha256", "read_data", "resolve_task"]

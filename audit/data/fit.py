@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from audit.data.axes import to_colour, to_gray
-from audit.data.base import Data, Picture, Split
+from audit.data.dataset import Data, Picture, Split
 from audit.data.labels import listed
-from audit.data.prepare import describe_preparation, prepare
-from audit.data.source import Array
+from audit.data.preprocess import describe_preprocessing, preprocess, to_colour, to_gray
+from audit.data.source import Array, Rows
 from audit.errors import DataError
 from audit.settings import Settings
 
@@ -40,29 +39,45 @@ class Way:
         return np.ascontiguousarray(x.reshape(len(x), *self.shape))
 
 
-def fit(
+@dataclass(frozen=True)
+class Fitting:
+    """How samples become the model's input: as stored, in the channels it takes, and their rearrangement."""
+
+    stored: Data
+    way: Way
+
+    def example(self, rows: Rows, settings: Settings) -> Array:
+        """These train samples as the model takes them."""
+        return _as_fed(self.stored.train.x[rows], self.stored, self.way, settings)
+
+    def fit(self, settings: Settings) -> Data:
+        """All samples in the number type and the shape that the model takes, with a note for all that was done."""
+        stored, way = self.stored, self.way
+        notes = [*stored.notes, *describe_preprocessing(stored.train.x, stored.axes, settings)]
+        if way.word != "none":
+            notes.append(f"Samples of shape {stored.train.x.shape[1:]} were fitted to {way.shape} ({way.word}).")
+        train, test = (_fitted(split, stored, way, settings, name) for name, split in _splits(stored))
+        notes.append(f"Inputs as fed range from {_lowest(train, test):g} to {_highest(train, test):g}.")
+        return replace(stored, train=train, test=test, notes=tuple(notes), axes="", picture=_picture(stored, way))
+
+
+def choose_fitting(
     data: Data, shape: Wanted | None, accepts: Accepts | None, settings: Settings, alike: Alike | None = None
-) -> Data:
-    """Data in the number type and the shape that the model takes, with a note for everything that was done.
+) -> Fitting:
+    """The one way to bring the samples into the shape that the model takes, or a sentence.
 
     `shape` is the input's without the batch (None: a free size), or None where the file does not say; then, and where
     several rearrangements match, `accepts` is asked whether the network runs on samples of a shape; and where it runs
     on several, `alike` whether it answers them alike, as one that flattens its input does.
     """
-    stored, notes = data, list(data.notes)
+    stored = data
     way = choose(stored, shape, accepts, settings, alike)
     if way is None and data.layout == "images" and settings.channels == "auto":
-        stored, note = _other_channels(data)
-        notes.append(note)
+        stored = _other_channels(data)
         way = choose(stored, shape, accepts, settings, alike)
     if way is None:
         raise DataError(_no_way(data, shape, settings))
-    notes += describe_preparation(stored.train.x, stored.axes, settings)
-    if way.word != "none":
-        notes.append(f"Samples of shape {stored.train.x.shape[1:]} were fitted to {way.shape} ({way.word}).")
-    train, test = (_fitted(split, stored, way, settings, name) for name, split in _splits(stored))
-    notes.append(f"Inputs as fed range from {_lowest(train, test):g} to {_highest(train, test):g}.")
-    return replace(data, train=train, test=test, notes=tuple(notes), axes="", picture=_picture(stored, way))
+    return Fitting(stored, way)
 
 
 def _picture(stored: Data, way: Way) -> Picture | None:
@@ -85,8 +100,7 @@ def _splits(data: Data) -> tuple[tuple[str, Split], tuple[str, Split]]:
 
 
 def _fitted(split: Split, data: Data, way: Way, settings: Settings, name: str) -> Split:
-    with np.errstate(over="ignore"):
-        x = way.apply(prepare(split.x, data.axes, settings))
+    x = _as_fed(split.x, data, way, settings)
     bad = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(1))
     if bad.size:
         raise DataError(
@@ -94,6 +108,11 @@ def _fitted(split: Split, data: Data, way: Way, settings: Settings, name: str) -
             "once scaled; check --scale, --mean, --std and --dtype."
         )
     return replace(split, x=x)
+
+
+def _as_fed(x: Array, data: Data, way: Way, settings: Settings) -> Array:
+    with np.errstate(over="ignore"):
+        return way.apply(preprocess(x, data.axes, settings))
 
 
 def choose(
@@ -110,7 +129,7 @@ def choose(
         fitting = [way for way in fitting if accepts(way.shape)]
     preferred = [way for way in fitting if way in as_is] or fitting
     if len(preferred) > 1 and alike is not None:
-        few = prepare(data.train.x[:COMPARED], data.axes, settings)
+        few = preprocess(data.train.x[:COMPARED], data.axes, settings)
         preferred = preferred[:1] if alike([way.apply(few) for way in preferred]) else preferred
     if len(preferred) > 1 and settings.reshape == "auto" and not (shape is None and accepts is None):
         options = ", or ".join(f"--reshape {way.word} for {way.shape}{_reading(way)}" for way in preferred)
@@ -159,13 +178,14 @@ def _permuted(sample: Shape, order: tuple[int, ...]) -> Shape:
     return tuple(sample[axis] for axis in order)
 
 
-def _other_channels(data: Data) -> tuple[Data, str]:
+def _other_channels(data: Data) -> Data:
     """Colour images as gray ones, or the reverse, for a model that takes the other kind."""
     gray = data.axes == "hw"
     convert = to_colour if gray else to_gray
     train, test = (replace(split, x=convert(split.x)) for _, split in _splits(data))
     words = "Gray images were given three equal channels" if gray else "Colour images were turned gray"
-    return replace(data, train=train, test=test, axes="hwc" if gray else "hw"), f"{words}, as the model's input asks."
+    notes = (*data.notes, f"{words}, as the model's input asks.")
+    return replace(data, train=train, test=test, axes="hwc" if gray else "hw", notes=notes)
 
 
 def _reading(way: Way) -> str:

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from audit.data.axes import BILINEAR, sides
 from audit.data.labels import class_order
-from audit.data.names import SPLITS
-from audit.data.source import Array, Folder, Match, Rows, Source, Stored
+from audit.data.preprocess import BILINEAR, sides
+from audit.data.source import SPLITS, Array, Folder, Match, Rows, Source, Stored
 from audit.errors import DataError
 from audit.settings import Settings
 

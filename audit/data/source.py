@@ -1,11 +1,15 @@
-"""What a layout reader hands over: the splits as they lie on disk, samples still unread."""
+"""What every layout reader works with: the folder and the names in it, and the splits that it hands over.
+
+The splits are left as they lie on disk, their samples still unread.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +18,17 @@ from audit.errors import DataError
 
 Array = NDArray[Any]
 Rows = NDArray[np.int64]
+
+SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("test", "testing", "t10k"), "test"),
+    **dict.fromkeys(("val", "valid", "validation"), "val"),
+}
+ROLES = {
+    **dict.fromkeys(("x", "data", "image", "images", "feature", "features", "input", "inputs"), "x"),
+    **dict.fromkeys(("y", "label", "labels", "target", "targets"), "y"),
+}
+POSITIONAL = {"arr_0": "x", "arr_1": "y"}  # what numpy.savez(file, x, y) calls its arguments
 
 
 @dataclass(frozen=True)
@@ -79,3 +94,30 @@ def rows_of(array: Array, rows: Rows) -> Array:
     if len(rows) == len(array) and not isinstance(array, np.memmap):
         return array
     return np.asarray(np.take(array, rows, axis=0))
+
+
+class Name(NamedTuple):
+    """A file's or an array's name taken apart; `rest` holds the words that say nothing, such as the data set's name."""
+
+    split: str | None
+    role: str | None
+    rest: tuple[str, ...]
+
+
+def parse(name: str) -> Name:
+    """The split and the role that a name states, in any order and case.
+
+    >>> parse("X_train")
+    Name(split='train', role='x', rest=())
+    >>> parse("mnist-test")
+    Name(split='test', role=None, rest=('mnist',))
+    """
+    if name in POSITIONAL:
+        return Name(None, POSITIONAL[name], ())
+    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
+    splits = [SPLITS[word] for word in words if word in SPLITS]
+    roles = [ROLES[word] for word in words if word in ROLES]
+    if len(splits) > 1 or len(roles) > 1:  # "train_test_split" names neither
+        return Name(None, None, tuple(words))
+    rest = tuple(word for word in words if word not in SPLITS and word not in ROLES)
+    return Name(splits[0] if splits else None, roles[0] if roles else None, rest)

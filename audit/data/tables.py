@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from audit.data.columns import check_features, label_array, matrix
-from audit.data.names import parse
-from audit.data.source import Array, Folder, Match, Rows, Source, Stored, unreadable
+from audit.data.source import Array, Folder, Match, Rows, Source, Stored, parse, unreadable
 from audit.errors import DataError
 from audit.settings import Settings
 

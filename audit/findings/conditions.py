@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
+from audit.maths import shares
+from audit.maths.shares import balanced_accuracy, clearly_guessing, no_better_than_guessing
 from audit.measures.gap.block import FITTED
 from audit.measures.report import Report
 
-GUESSING = 3.0  # standard errors above chance that the train accuracy must be to count as learnt
-ENOUGH = 0.25  # of the way from guessing to no mistake: a class of one sample alone makes a standard error large
 FOR_THEORY = ("gradient-small", "interpolation")  # checks of what the source studies assume of every model
 NEEDS_DATA = "these test samples are also in the train data, so they are not unseen"
 NEEDS_INPUT = "the model does no better than guessing on its own train data, so it is probably fed the wrong input"
@@ -41,15 +38,6 @@ def guesses(report: Report) -> bool:
     return bool(present) and no_better_than_guessing(present, chance(report))
 
 
-def no_better_than_guessing(rows: Sequence[tuple[int, float]], guess: float) -> bool:
-    """Whether samples and error of each class are what a guesser's might be, who is right in a share `guess`.
-
-    >>> no_better_than_guessing([(50, 0.5), (50, 0.48)], 0.5), no_better_than_guessing([(50, 0.1), (50, 0.2)], 0.5)
-    (True, False)
-    """
-    return balanced_accuracy(rows) <= guess + min(_slack(rows, guess), ENOUGH * (1 - guess))
-
-
 def balanced_train_accuracy(report: Report) -> float | None:
     """The mean over classes of the share of train samples answered right; None without classes."""
     present = _trained(report)
@@ -60,32 +48,18 @@ def guesses_on_test(report: Report) -> bool:
     """Whether a classifier is no better than guessing on test, with enough samples there to see a better one."""
     rows = [(row.test_samples, row.test_error) for row in report.gap.per_class]
     present = [(samples, error) for samples, error in rows if samples and error is not None]
-    if not present:
-        return False
-    guess = chance(report)
-    slack = _slack(present, guess)
-    return slack <= ENOUGH * (1 - guess) and balanced_accuracy(present) <= guess + slack
+    return bool(present) and clearly_guessing(present, chance(report))
 
 
 def chance(report: Report) -> float:
     """The share of right answers, balanced over classes, of any guess."""
-    return 1 / max(report.data.classes or 0, 2)
+    return shares.chance(report.data.classes)
 
 
 def _trained(report: Report) -> list[tuple[int, float]]:
     """Samples and error of each class in train."""
     rows = [(row.train_samples, row.train_error) for row in report.gap.per_class]
     return [(samples, error) for samples, error in rows if samples and error is not None]
-
-
-def balanced_accuracy(rows: Sequence[tuple[int, float]]) -> float:
-    """The mean over classes of the share answered right, from samples and error of each."""
-    return sum(1 - error for _, error in rows) / len(rows)
-
-
-def _slack(rows: Sequence[tuple[int, float]], guess: float) -> float:
-    """Three standard errors of a guesser's balanced accuracy."""
-    return GUESSING * math.sqrt(sum(guess * (1 - guess) / samples for samples, _ in rows)) / len(rows)
 
 
 def above_zero(bounds: tuple[float, float] | None) -> bool:

@@ -1,21 +1,18 @@
-"""`Rule`: what it is about, when it speaks, where its limits come from, and the function that decides."""
+"""`FindingRule`: what it is about, when it speaks, where its limits come from, and the function that decides."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from audit.measures.report import Report
-
-Level = Literal["concern", "watch", "note", "good"]
-LEVELS: tuple[Level, ...] = ("concern", "watch", "note", "good")  # heaviest first
+from audit.report.report import Level
 
 NO_LIMIT = "There is no limit in it: it describes and does not judge."
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Observation:
     """What a rule has to say about one report."""
 
     level: Level  # concern: a fault is shown; watch: a person should look; note: a fact without a scale; good: checked
@@ -26,7 +23,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Rule:
+class FindingRule:
     """One finding: its definition card and its code."""
 
     id: str
@@ -35,6 +32,6 @@ class Rule:
     conditions: str  # when it speaks, and with which level
     source: str  # paper, or what else the sentence leans on
     origin: str  # where its limits come from, with the error rate seen there
-    find: Callable[[Report], Verdict | None]  # None: nothing to say
+    find: Callable[[Report], Observation | None]  # None: nothing to say
     cannot_tell: str = ""
     rests_on: tuple[str, ...] = ()  # blocks of the report; where a self-check of one failed, the rule keeps silent

@@ -6,11 +6,10 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from audit.compare.catalogue import INSIDE, OBSERVED
 from audit.compare.comparable import Named, architecture
-from audit.compare.pairs import same_samples
+from audit.compare.differences import same_samples
+from audit.compare.result import OF_NETWORK, ON_SAMPLES
 from audit.history.timeline import comparable_inside, read_folder
 from audit.measures.report import Report
 from audit.report.blocks import Reference, ReferenceNumber
@@ -32,13 +31,9 @@ def reference_band(report: Report, past: Sequence[Named], folder: Path) -> Refer
     passed_over = len(past) - len(others)
     if not others:
         return Reference(folder=str(folder), reports=0, passed_over=passed_over, skipped=_none(reasons))
-    own, past_ones = report.to_dict(), [other.to_dict() for other in others]
-    numbers = [_number(entry, own, past_ones) for entry in OBSERVED]
-    for entry in INSIDE:
-        alike = zip(others, past_ones, strict=True)
-        numbers.append(
-            _number(entry, own, [there for other, there in alike if comparable_inside(report, other, entry)])
-        )
+    numbers = [_number(entry, report, others) for entry in ON_SAMPLES]
+    for entry in OF_NETWORK:
+        numbers.append(_number(entry, report, [one for one in others if comparable_inside(report, one, entry)]))
     kept = [number for number in numbers if number is not None]
     return Reference(folder=str(folder), reports=len(others), passed_over=passed_over, numbers=kept)
 
@@ -63,7 +58,7 @@ def _none(reasons: Sequence[str | None]) -> str:
     return NONE + (f" ({'; '.join(f'{why}: {count}' for why, count in counts.items())})" if counts else "")
 
 
-def _number(entry: Compared, report: dict[str, Any], others: Sequence[dict[str, Any]]) -> ReferenceNumber | None:
+def _number(entry: Compared, report: Report, others: Sequence[Report]) -> ReferenceNumber | None:
     """The band of one number; None where this audit or all the others lack it."""
     own = find(entry.key, report)[0]
     found = [find(entry.key, other)[0] for other in others]

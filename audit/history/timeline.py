@@ -6,19 +6,14 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from audit import __version__
-from audit.compare.catalogue import INSIDE, OBSERVED, PRIMARY, verdict
-from audit.compare.comparable import Named, architecture, why_void
+from audit.compare.comparable import Named, architecture, at_one_train_loss, follows_train_loss, why_void
 from audit.compare.compare import now
-from audit.compare.differences import Asked, split_difference
-from audit.compare.pairs import same_samples
-from audit.compare.result import WORSE
-from audit.compare.train_loss import at_one_train_loss, follows_train_loss
+from audit.compare.differences import Asked, same_samples, split_difference
+from audit.compare.result import OBSERVED, OF_NETWORK, ON_SAMPLES, PRIMARY, WORSE, verdict
 from audit.errors import UsageError, unreadable
-from audit.history.result import SCHEMA, Change, History, Line, Step, Trend
-from audit.history.sentences import NOTES, headline
+from audit.history.result import NOTES, SCHEMA, Change, History, Line, Step, Trend, headline
 from audit.maths.intervals import LEVEL
 from audit.measures.report import Report
 from audit.report.fields import Compared
@@ -118,15 +113,20 @@ def _value(member: Named, entry: Compared) -> float:
 
 def _trends(members: Sequence[Named]) -> list[Trend]:
     """Every number that at least one of the audits has."""
-    documents = [member.report.to_dict() for member in members]
-    latest = members[-1].report
+    reports = [member.report for member in members]
+    latest = reports[-1]
     test = [True] * len(members)  # a line shares its test samples
-    train = [same_samples(latest, member.report, "train") for member in members]
+    train = [same_samples(latest, report, "train") for report in reports]
     trends = [
-        *(_trend(entry, documents, test if entry.key.startswith("gap.test") else train) for entry in OBSERVED),
-        *(_trend(entry, documents, [comparable_inside(latest, m.report, entry) for m in members]) for entry in INSIDE),
+        *(_trend(entry, reports, test if _on_test(entry) else train) for entry in ON_SAMPLES),
+        *(_trend(entry, reports, [comparable_inside(latest, one, entry) for one in reports]) for entry in OF_NETWORK),
     ]
     return [trend for trend in trends if any(value is not None for value in trend.values)]
+
+
+def _on_test(entry: Compared) -> bool:
+    """Whether a number rests on the test split alone: `gap.test_error`, or one of a block `test`."""
+    return entry.key.split(".")[1].startswith("test")
 
 
 def comparable_inside(one: Report, other: Report, entry: Compared) -> bool:
@@ -135,8 +135,8 @@ def comparable_inside(one: Report, other: Report, entry: Compared) -> bool:
     return matched and architecture(one) == architecture(other) and same_samples(one, other, "train")
 
 
-def _trend(entry: Compared, documents: Sequence[dict[str, Any]], comparable: list[bool]) -> Trend:
-    found = [find(entry.key, document)[0] for document in documents]
+def _trend(entry: Compared, reports: Sequence[Report], comparable: list[bool]) -> Trend:
+    found = [find(entry.key, report)[0] for report in reports]
     return Trend(
         key=entry.key,
         name=entry.name,

@@ -34,9 +34,14 @@ class LocalMap:
 
 
 def local_map(K: Tensor, columns: int, epsilon: float, gram: Tensor | None = None) -> LocalMap:
-    """The local map of K [n, C, r]; `columns` is the width before any QR, `epsilon` that of the arithmetic behind K.
+    """What n Jacobians K [n, C, r] do around their samples: norms, volume, rank and dimension, [n] each.
 
-    K Kᵀ may be given.
+    `columns`: the width of K before any QR made it narrower, and `epsilon`, the rounding unit of the arithmetic behind
+    it, say which singular values count as zero. `gram`: K Kᵀ [n, C, C], where it is at hand.
+
+    >>> found = local_map(torch.tensor([[[3.0, 0.0], [0.0, 4.0]]]), columns=2, epsilon=1e-16)
+    >>> found.largest, found.log_volume.exp(), found.rank
+    (tensor([4.], dtype=torch.float64), tensor([12.], dtype=torch.float64), tensor([2]))
     """
     C = K.shape[1]
     K, gram, scale = _gram(K.double(), gram)
@@ -80,7 +85,11 @@ def _volume_and_rank(K: Tensor, lam: Tensor, threshold: float) -> tuple[Tensor, 
 
 
 def singular_values(K: Tensor) -> Tensor:
-    """[n, C, D] → [n, min(C, D)] in descending order, float64, each good to about 1e-11 of itself."""
+    """Singular values [n, min(C, D)] of K [n, C, D], descending, float64, each good to about 1e-11 of itself.
+
+    >>> singular_values(torch.tensor([[[3.0, 0.0, 0.0], [0.0, 4.0, 0.0]]]))
+    tensor([[4., 3.]], dtype=torch.float64)
+    """
     K = K.double()
     if K.shape[1] > K.shape[2]:
         K = K.mT
@@ -127,7 +136,11 @@ def _gram(K: Tensor, gram: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor
 
 
 def largest_singular_value(K: Tensor) -> Tensor:
-    """‖K‖₂ [n] of K [n, C, D], float64: squaring costs the largest one no digits."""
+    """‖K‖₂ [n] of K [n, C, D], float64: squaring costs the largest one no digits.
+
+    >>> largest_singular_value(torch.tensor([[[3.0, 4.0]]]))
+    tensor([5.], dtype=torch.float64)
+    """
     K = K.double()
     _, gram, scale = _gram(K if K.shape[1] <= K.shape[2] else K.mT)
     largest: Tensor = eigvalsh(gram)[:, -1].clamp(min=0).sqrt() * scale
@@ -141,7 +154,11 @@ def narrow_factor(W: Tensor) -> Tensor:
 
 
 def centring(C: int) -> Tensor:
-    """B [C−1, C] with orthonormal rows, all orthogonal to (1, …, 1): Helmert's matrix."""
+    """B [C−1, C] with orthonormal rows, all orthogonal to (1, …, 1): Helmert's matrix.
+
+    >>> centring(2)
+    tensor([[ 0.7071, -0.7071]], dtype=torch.float64)
+    """
     B = torch.tril(torch.ones(C - 1, C, dtype=torch.float64))
     k = torch.arange(1, C, dtype=torch.float64)
     B[torch.arange(C - 1), torch.arange(1, C)] = -k
@@ -149,7 +166,11 @@ def centring(C: int) -> Tensor:
 
 
 def spectral_norm(W: Tensor) -> float:
-    """‖W‖₂: squaring costs the largest singular value no digits, so the smaller Gram matrix will do."""
+    """‖W‖₂ of W [out, in]: squaring costs the largest singular value no digits, so the smaller Gram matrix will do.
+
+    >>> spectral_norm(torch.tensor([[3.0, 4.0]]))
+    5.0
+    """
     W = W.double()
     scale = W.abs().max()
     if scale == 0:
@@ -200,7 +221,7 @@ def eigvalsh(A: Tensor) -> Tensor:
 
 
 def svd(A: Tensor, full_matrices: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """U, singular values, descending, and Vᵀ of A [..., m, n]."""
+    """U, singular values, descending, and Vᵀ of A [..., m, n], as `torch.linalg.svd` gives them."""
     U, sizes, Vt = _of_finite(partial(torch.linalg.svd, full_matrices=full_matrices), A)
     return U, sizes, Vt
 

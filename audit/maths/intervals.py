@@ -27,6 +27,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import cache
 from statistics import NormalDist
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,14 +35,23 @@ from numpy.typing import NDArray
 from audit.maths import Interval
 from audit.maths.blocks import CACHED_GATHER, blocks
 
+if TYPE_CHECKING:  # comparisons never wake torch
+    from torch import Tensor
+
 Array = NDArray[np.float64]
+Values = TypeVar("Values", NDArray[np.float64], "Tensor")
 HALVES = 3999  # random halves: 2.5 % of 4000 is a whole number of them
 LEVEL = 0.05  # share of intervals that may miss the truth, unless told otherwise
 SEED = 0
 
 
 def mean_interval(values: Array, level: float = LEVEL) -> Interval:
-    """The interval of the mean of [n]; None where there is only one sample."""
+    """The interval of the mean of values [n] that misses it in a share `level` of cases; None for a single sample.
+
+    >>> low, high = mean_interval(np.array([1.0, 2.0, 3.0, 4.0] * 10))
+    >>> low < 2.5 < high
+    True
+    """
     if len(values) < 2:
         return None
     every = [bounds(values, level) for bounds in (halves_bounds, student_bounds, hall_bounds)]
@@ -64,10 +74,26 @@ def _means_of_halves(values: Array) -> Iterator[Array]:
         yield members @ values / members.sum(1)
 
 
+def standard_error(values: Values, ddof: int = 0) -> Values:
+    """Of the mean of values [n], or of each column of [n, k], numpy's or torch's: √(variance/n).
+
+    >>> float(standard_error(np.array([1.0, 3.0, 1.0, 3.0])))
+    0.5
+    """
+    centred = values - values.mean(0)
+    return mean_error((centred * centred).mean(0), len(values) - ddof)
+
+
+def mean_error(variance: Values, n: int) -> Values:
+    """Standard error of a mean of n samples with this variance."""
+    error: Values = variance**0.5 / n**0.5  # in this order, since a tiny variance would be lost by the division
+    return error
+
+
 def student_bounds(values: Array, level: float = LEVEL) -> tuple[float, float]:
-    """Student's bounds."""
+    """Student's bounds on the mean of values [n]: mean ± t s/√n."""
     mean, n = float(values.mean()), len(values)
-    half = student_quantile(n - 1, level / 2) * float(values.std(ddof=1)) / math.sqrt(n)
+    half = student_quantile(n - 1, level / 2) * float(standard_error(values, ddof=1))
     return mean - half, mean + half
 
 
@@ -126,7 +152,14 @@ Flags = NDArray[np.float64]
 
 
 def share_interval(old_wrong: Flags, new_wrong: Flags, level: float = LEVEL) -> tuple[float, float]:
-    """Interval of new minus old that misses at most a share `level` of the time; both [n], 0 or 1."""
+    """Interval of new minus old share of wrong answers, of flags [n] that are 0 or 1 on the same n samples.
+
+    It misses the true difference in at most a share `level` of cases.
+
+    >>> low, high = share_interval(np.zeros(50), np.repeat([0.0, 1.0], 25))
+    >>> 0.3 < low < 0.5 < high < 0.7
+    True
+    """
     n = len(old_wrong)
     b, c = int((new_wrong > old_wrong).sum()), int((old_wrong > new_wrong).sum())
     score, exact = score_bounds(b, c, n, level), exact_bounds(b, c, n, level)

@@ -61,7 +61,11 @@ class EigenPairs:
 def iterated(
     hessian: Symmetric, k: int, tolerance: float, seed: int, values_only: bool, block: int = BLOCK
 ) -> EigenPairs:
-    """The k largest eigenpairs, each residual `allowed`; with `values_only`, each eigenvalue as good as `tolerance`."""
+    """The algebraically largest k eigenpairs of `hessian`, by block Lanczos iteration from a random start (`seed`).
+
+    Each residual ‖H v − λ v‖ is at most as `allowed` under `tolerance`; with `values_only`, `tolerance` is asked of the
+    eigenvalues alone, which takes fewer steps. `block`: directions at once; more where an eigenspace is as wide.
+    """
     block = min(k, block)
     while True:
         pairs = _lanczos(hessian, k, block, tolerance, seed, values_only)
@@ -82,7 +86,11 @@ def _crowded(values: Tensor, block: int) -> bool:
 
 
 def scale_of(values: Tensor) -> Tensor:
-    """The largest |eigenvalue|, or 1 where all are zero."""
+    """The largest |eigenvalue| of values [k], or 1 where all are zero.
+
+    >>> scale_of(torch.tensor([1.0, -3.0]))
+    tensor(3.)
+    """
     largest = values.abs().max()
     return largest if largest > 0 else torch.ones_like(largest)
 

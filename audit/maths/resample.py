@@ -5,28 +5,36 @@ A resample is a count per sample, so the means of all columns under many resampl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from audit.maths.blocks import CACHED, CACHED_PRODUCT, COUNTS, blocks
+
 Array = NDArray[np.float64]
+Counts = NDArray[np.uint8]  # [draws, n]  how often each sample is drawn; above 255 it never is, the mean is 1
 LEVELS = (2.5, 97.5)
-DRAWN = 1 << 16  # counts drawn at once: few enough to be counted inside the processor's cache
-MULTIPLIED = 1 << 18  # counts multiplied at once
-KEPT = 1 << 25  # counts (a byte each) up to which they are kept for the next measure of the same samples
 
 
 def resampled_means(columns: Array, draws: int, seed: int) -> Array:
-    """Means of each column under `draws` resamples with replacement; columns [n, k] → [draws, k]."""
-    means = [counts @ columns for counts in _counts(len(columns), draws, seed)]
-    return np.concatenate(means) / len(columns) if means else np.empty((0, columns.shape[1]))
+    """Means of each column under `draws` resamples with replacement; columns [n, k] → [draws, k].
+
+    >>> resampled_means(np.ones((5, 2)), draws=3, seed=0)
+    array([[1., 1.],
+           [1., 1.],
+           [1., 1.]])
+    """
+    return _means(columns, _drawn(len(columns), draws, seed))
 
 
 def interval(draws: Array) -> tuple[float, float] | None:
-    """The 95 % percentile interval of the finite draws; None where there are none."""
+    """The 95 % percentile interval of the finite ones of draws [n]; None where there are none.
+
+    >>> interval(np.arange(1001.0))
+    (25.0, 975.0)
+    """
     finite = draws[np.isfinite(draws)]
     if not len(finite):
         return None
@@ -34,15 +42,48 @@ def interval(draws: Array) -> tuple[float, float] | None:
     return float(lower), float(upper)
 
 
-class Resampled:
-    """Named per-sample columns, their means, and the intervals of functions of these means."""
+class Bootstrap:
+    """The same draws for whoever asks, under one seed.
 
-    def __init__(self, columns: Mapping[Any, Array], draws: int, seed: int) -> None:
+    Most measures resample the same train split: the counts for as many samples as `keep` says are drawn once and kept,
+    a byte each, unless they are more than `COUNTS`. Whoever makes a bootstrap has them in its memory budget.
+    """
+
+    def __init__(self, draws: int, seed: int, keep: int = 0) -> None:
+        self.draws, self.seed = draws, seed
+        self._samples = keep if 0 < keep * draws <= COUNTS else None
+        self._kept: Counts | None = None
+
+    @property
+    def bytes(self) -> int:
+        """What it keeps, once it has been asked."""
+        return 0 if self._samples is None else self._samples * self.draws
+
+    def means(self, columns: Array, stream: int = 0) -> Array:
+        """Means of each column under all draws; columns [n, k] → [draws, k]. Another `stream` has other draws."""
+        n = len(columns)
+        if n != self._samples or stream != 0:
+            return resampled_means(columns, self.draws, self.seed + stream)
+        if self._kept is None:
+            self._kept = np.concatenate([*_drawn(n, self.draws, self.seed), np.empty((0, n), np.uint8)])
+        kept = self._kept
+        return _means(columns, (kept[part] for part in blocks(self.draws, n, CACHED_PRODUCT)))
+
+
+class Resampled:
+    """Named per-sample columns [n], their means, and the intervals of functions of these means.
+
+    >>> means = Resampled({"x": np.array([1.0, 3.0]), "y": np.array([2.0, 2.0])}, Bootstrap(100, 0))
+    >>> means.value(lambda x, y: x / y, "x", "y"), means.ci95(lambda y: y, "y")
+    (1.0, (2.0, 2.0))
+    """
+
+    def __init__(self, columns: Mapping[Any, Array], bootstrap: Bootstrap) -> None:
         stacked = np.stack([np.asarray(column, dtype=np.float64) for column in columns.values()], 1)
         scale = np.maximum(np.abs(stacked).max(0), np.finfo(np.float64).tiny)
         self._place = {name: place for place, name in enumerate(columns)}
         self._mean = stacked.mean(0)
-        self._draws = resampled_means(stacked / scale, draws, seed) * scale
+        self._draws = bootstrap.means(stacked / scale) * scale
 
     def value(self, function: Callable[..., Array], *names: Hashable) -> float:
         """`function` of the means of the named columns."""
@@ -54,25 +95,16 @@ class Resampled:
             return interval(function(*(self._draws[:, self._place[name]] for name in names)))
 
 
-def _counts(n: int, draws: int, seed: int) -> Iterator[Array]:
-    """How often each of n samples is drawn, in `draws` resamples: blocks of [some draws, n]."""
-    if n * draws > KEPT:
-        yield from (counts.astype(np.float64) for counts in _drawn(n, draws, seed))
-        return
-    rows, kept = max(1, MULTIPLIED // n), _kept_counts(n, draws, seed)
-    yield from (kept[start : start + rows].astype(np.float64) for start in range(0, draws, rows))
+def _means(columns: Array, counts: Iterable[Counts]) -> Array:
+    """[draws, k] of columns [n, k], from blocks of counts [some draws, n]."""
+    means = [some.astype(np.float64) @ columns for some in counts]
+    return np.concatenate(means) / len(columns) if means else np.empty((0, columns.shape[1]))
 
 
-@lru_cache(maxsize=3)
-def _kept_counts(n: int, draws: int, seed: int) -> NDArray[np.uint8]:
-    """All counts [draws, n]: most measures resample the same train samples under the same seed."""
-    return np.concatenate([*_drawn(n, draws, seed), np.empty((0, n), np.uint8)])
-
-
-def _drawn(n: int, draws: int, seed: int) -> Iterator[NDArray[np.uint8]]:
-    """Counts [some draws, n]; one above 255 does not happen, their mean is 1."""
-    rng, rows = np.random.default_rng(seed), max(1, DRAWN // n)
-    for start in range(0, draws, rows):
-        size = min(rows, draws - start)
+def _drawn(n: int, draws: int, seed: int) -> Iterator[Counts]:
+    """Counts of n samples in `draws` resamples, in blocks [some draws, n]."""
+    rng = np.random.default_rng(seed)
+    for part in blocks(draws, n, CACHED):
+        size = part.stop - part.start
         picks = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
         yield np.bincount(picks.ravel(), minlength=size * n).reshape(size, n).astype(np.uint8)

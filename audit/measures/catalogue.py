@@ -7,7 +7,7 @@ a template `templates/parts/<key>.html.j2`, and its lines here: the rest of the 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 from audit.measures.duality import card as duality
 from audit.measures.duality.block import Carriers, DualityBlock
@@ -61,21 +61,43 @@ class Entry:
     cards: tuple[Card, ...]
     compared: tuple[Compared, ...] = ()  # numbers by which two reports are compared
     follows_train_loss: bool = False  # made of derivatives of the loss or the scores, so that they move with it
+    called: str = ""  # within a sentence; the title in small letters where empty
+    in_part: tuple[str, str] | None = None  # where `skipped` is about single numbers only: of the network, of a layer
 
     @property
     def place(self) -> Literal["report", "network"]:
         """Where its block for the whole model stands."""
         return "report" if self.key in KEYS_OF_REPORT else "network"
 
+    def block(self, report: Any) -> Any:
+        """Its block of a `Report` for the whole model; None where it was not part of the audit."""
+        return getattr(report if self.place == "report" else report.network, self.key)
+
 
 KEYS_OF_REPORT = tuple(block.name for block in fields(ReportBlocks))
+KEYS_OF_LAYERS = tuple(block.name for block in fields(LayerBlocks))
 
 CATALOGUE = (
-    Entry("gap", "The observed gap", gap.CARDS, gap.COMPARED),
-    Entry("duality", "Where the gap comes from", duality.CARDS, follows_train_loss=True),
+    Entry("gap", "The observed gap", gap.CARDS, gap.COMPARED, called="the gap"),
+    Entry("duality", "Where the gap comes from", duality.CARDS, duality.COMPARED, follows_train_loss=True),
     Entry("flatness", "Flatness", flatness.CARDS, flatness.COMPARED, follows_train_loss=True),
-    Entry("fisher", "Fisher information", fisher.CARDS, fisher.COMPARED, follows_train_loss=True),
-    Entry("sensitivity", "Sensitivity and volume", sensitivity.CARDS, sensitivity.COMPARED, follows_train_loss=True),
+    Entry(
+        "fisher",
+        "Fisher information",
+        fisher.CARDS,
+        fisher.COMPARED,
+        follows_train_loss=True,
+        called="Fisher information",
+    ),
+    Entry(
+        "sensitivity",
+        "Sensitivity and volume",
+        sensitivity.CARDS,
+        sensitivity.COMPARED,
+        follows_train_loss=True,
+        called="sensitivity",
+        in_part=("Some sensitivities and volumes", "Some volumes"),
+    ),
     Entry("hygiene", "Data hygiene", hygiene.CARDS),
 )
 """In the order of the report."""

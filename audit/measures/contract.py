@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from audit.curvature.spectrum import Spectra
-from audit.data.base import Data
+from audit.data.dataset import Data
+from audit.maths.resample import Bootstrap
 from audit.model.base import Model
 from audit.network.capture import Capture
 from audit.network.layers import DenseLayer, PassedBy
@@ -49,6 +50,7 @@ class Audit:
     train_outcome: Outcome
     test_outcome: Outcome
     spectra: Spectra  # eigenpairs of the layers' Hessians, found once
+    bootstrap: Bootstrap  # the draws behind all intervals
     settings: Settings
 
     @property

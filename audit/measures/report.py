@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
+from audit.errors import UsageError
 from audit.measures.catalogue import LayerBlocks, NetworkBlocks, ReportBlocks
 from audit.measures.gap.block import gap_faults
-from audit.report.document import adapter_of
-from audit.report.identity import PassedByReport
-from audit.report.report import SCHEMA, Foot, Head, LayerHead, as_json, read_json
-from audit.report.schema import KnownPaths
-from audit.report.soundness import faults
+from audit.report.report import SCHEMA, Foot, Head, LayerHead, LayerNotMeasured, faults
+from audit.report.schema import KnownPaths, adapter_of, as_json, read_as
 
 Kind = TypeVar("Kind", bound="Report")
 
@@ -31,7 +29,7 @@ class Inside:
     """What was measured inside the network."""
 
     layers: list[LayerReport]
-    passed_by: list[PassedByReport]
+    passed_by: list[LayerNotMeasured]
     network: NetworkBlocks = field(default_factory=NetworkBlocks)
 
 
@@ -50,12 +48,10 @@ class Report(Foot, Inside, ReportBlocks, Head):
         """Plain nested values, as in the JSON."""
         return asdict(self)
 
-    def as_read(self) -> dict[str, Any]:
-        """The values of the report once it is read back: a whole number in a field of fractions is a fraction."""
-        adapter = adapter_of(type(self))
-        read = adapter.validate_json(json.dumps(self.to_dict(), allow_nan=False))
-        values: dict[str, Any] = json.loads(adapter.dump_json(read))
-        return values
+    def as_read(self: Kind) -> Kind:
+        """The report once it is read back: a whole number in a field of fractions is a fraction."""
+        read: Kind = adapter_of(type(self)).validate_json(json.dumps(self.to_dict(), allow_nan=False))
+        return read
 
     def to_json(self) -> str:
         """The contract: stable key order, numbers in full, no NaN."""
@@ -64,13 +60,18 @@ class Report(Foot, Inside, ReportBlocks, Head):
     @classmethod
     def from_json(cls: type[Kind], text: str, name: str = "report.json") -> Kind:
         """A report read back, or a sentence that says what is wrong with it."""
-        return read_json(cls, text, name)
+        report: Kind = read_as(cls, text, name, SCHEMA)
+        if report.schema != SCHEMA:
+            raise UsageError(f"{name}: is a {report.schema} report, not a {SCHEMA} one; read it with what made it.")
+        if broken := next(report.faults(), None):
+            raise UsageError(f"{name}: is damaged ({broken}); make it anew with `gen-audit report`.")
+        return report
 
     def faults(self) -> Iterator[str]:
         """What cannot be in a report that has every field, each with its path."""
-        yield from faults(self, self, len(self.layers))
+        yield from faults(self, self)
         yield from gap_faults(self.gap, self.model)
 
 
-KNOWN_PATHS = KnownPaths(Report, SCHEMA)
+KNOWN_PATHS = KnownPaths(Report)
 """Every number, word and boolean that a rule may name."""

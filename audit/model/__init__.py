@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from audit.errors import UsageError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from audit.model.base import Model
     from audit.settings import Settings
 
-__all__ = ["load_model"]
+__all__ = ["canonical_form", "load_model"]
 
 
 def load_model(path: Path, settings: Settings) -> Model:
@@ -25,9 +27,19 @@ def load_model(path: Path, settings: Settings) -> Model:
     if form == "onnx":
         from audit.model.onnx.load import load
     elif form == "pt2":
-        from audit.model.pt2 import load
+        from audit.model.torch.pt2 import load
     elif form == "torchscript":
-        from audit.model.torchscript import load
+        from audit.model.torch.torchscript import load
     else:
-        from audit.model.checkpoint import load
+        from audit.model.torch.checkpoint import load
     return load(path, settings)
+
+
+def canonical_form(model: Model, example: Tensor, *, settings: Settings | None = None) -> Model:
+    """`model` in the form that an audit reads, found by running `example` [n, ...]; unchanged if it already is."""
+    if model.input.shape is not None:
+        return model
+    from audit.model.torch.module import to_graph  # torch.export takes half a second to import
+    from audit.settings import Settings
+
+    return to_graph(model, example, settings or Settings(output=model.output or None))

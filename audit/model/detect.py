@@ -1,4 +1,4 @@
-"""Which format a model file has: by its content first, by its name only where the content does not say.
+"""Which format a model file has, by its content first, by its name only where the content does not say; and its hash.
 
 A wrong suffix must never open a door: a pickle called `model.onnx` is still treated as a pickle. Nothing is unpickled
 here.
@@ -53,12 +53,25 @@ def detect(path: Path) -> str:
     return _by_name(path, head)
 
 
-def sha256(path: Path) -> str:
-    """The file's SHA-256 as hex digits."""
+def file_hash(path: Path) -> str:
+    """The SHA-256 of every byte of a model file, and of the weights that an ONNX file keeps beside it, as hex digits.
+
+    This is `Model.sha256`; nothing is loaded for it.
+    """
+    if detect(path) != "onnx":
+        return sha256(path)
+    from audit.model.onnx.file import external_files, parsed
+
+    return sha256(path, *external_files(path, parsed(path)))
+
+
+def sha256(*paths: Path) -> str:
+    """The SHA-256 of the files, one after the other, as hex digits."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
+    for path in paths:
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
     return digest.hexdigest()
 
 

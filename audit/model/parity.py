@@ -13,7 +13,8 @@ from torch import nn
 
 from audit.errors import ModelError
 from audit.model.base import HEADS, Model, Reference
-from audit.model.common import float_type
+from audit.model.batches import as_fed, batches, float_type
+from audit.model.foreign import first_line
 
 Array = NDArray[np.generic]
 Answers = NDArray[np.float64]
@@ -130,11 +131,9 @@ def _precise(model: Model, dtype: torch.dtype) -> Callable[[Array], Answers]:
     network = copy.deepcopy(model.network).to(dtype)
 
     def run(x: Array) -> Answers:
-        size = model.input.batch or len(x)
-        filled = np.concatenate([x, np.repeat(x[-1:], -len(x) % size, axis=0)])
-        batch = torch.from_numpy(np.ascontiguousarray(filled)).to(model.input.dtype)
-        scores = torch.cat([_scores(model, network, part) for part in torch.split(batch, size)])
-        answers: Answers = scores[: len(x)].numpy()
+        samples = torch.from_numpy(np.ascontiguousarray(x)).to(model.input.dtype)
+        parts = [_scores(model, network, part)[:count] for part, count in batches(samples, model.input.batch)]
+        answers: Answers = torch.cat(parts).numpy()
         return answers
 
     return run
@@ -143,10 +142,10 @@ def _precise(model: Model, dtype: torch.dtype) -> Callable[[Array], Answers]:
 def _scores(model: Model, network: nn.Module, x: torch.Tensor) -> torch.Tensor:
     try:
         with torch.no_grad():
-            scores: torch.Tensor = network(x.to(float_type(network)) if x.is_floating_point() else x)
+            scores: torch.Tensor = network(as_fed(network, x))
     except Exception as error:  # whatever the file's operators do with a batch of this size
         raise ModelError(
-            f"{model.path}: the network cannot take {len(x)} samples at once ({_line(error)}); "
+            f"{model.path}: the network cannot take {len(x)} samples at once ({first_line(error)}); "
             "export the model with a free batch size."
         ) from error
     if scores.ndim != 2 or len(scores) != len(x):
@@ -165,14 +164,10 @@ def _expected(model: Model, reference: Reference, x: Array) -> Answers:
         raise
     except Exception as error:  # a foreign runtime may fail in any way
         raise ModelError(
-            f"{model.path}: {model.reference_name} cannot run the model ({_line(error)}), so nothing can vouch for the "
-            "converted network; export the model again."
+            f"{model.path}: {model.reference_name} cannot run the model ({first_line(error)}), so nothing can "
+            "vouch for the converted network; export the model again."
         ) from error
     return np.asarray(answer, dtype=np.float64).reshape(len(x), -1)
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".:")[:200]
 
 
 def _differences(model: Model, scores: Answers, expected: Answers) -> tuple[Answers, float]:

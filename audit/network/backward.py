@@ -53,7 +53,7 @@ class Observer(Protocol):
 
 
 def keeping(calls: Calls, name: str) -> Callable[..., Tensor]:
-    """A forward hook that keeps input and answer of each call, the answer as something that gradients reach."""
+    """A forward hook that keeps input and answer of each call, the answer as something that has a gradient."""
 
     def hook(_module: nn.Module, inputs: tuple[Tensor, ...], z: Tensor) -> Tensor:
         if torch.is_grad_enabled() and not z.requires_grad:
@@ -106,7 +106,10 @@ def _side_by_side(f: Tensor, targets: list[Tensor]) -> list[Tensor] | None:
 
 
 def one_by_one(f: Tensor, targets: list[Tensor], observer: Observer | None) -> list[Tensor]:
-    """∂f/∂target as [C, *shape] for each target, one score after the other."""
+    """∂f/∂target as [C, *shape] for each target of scores f [n, C], one score after the other.
+
+    A sample's scores must depend on its own part of a target alone: what is summed over samples is then told apart.
+    """
     observed, together = ([], f.shape[1]) if observer is None else (observer.answers, observer.together)
     rows = []
     totals = f.sum(0)  # samples do not mix

@@ -29,14 +29,14 @@ class PassGradients:
 
 
 class OtherParameters:
-    """The parameters outside the dense layers of a network; how to reach each is tried on the first samples seen."""
+    """The parameters outside the dense layers of a network; how each is found is tried on the first samples seen."""
 
     def __init__(self, network: nn.Module, names: Sequence[str], fixed_batch: int | None) -> None:
         self._network, self._names, self._batch = network, names, fixed_batch
         self._found: SampleGradients | None = None
 
     def ways(self, x: Tensor) -> SampleGradients:
-        """How each is reached."""
+        """How the gradient of each is found."""
         if self._found is None:
             self._found = SampleGradients(self._network, self._names, x, self._batch)
         return self._found

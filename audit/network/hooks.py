@@ -17,13 +17,17 @@ Calls = list[tuple[Tensor, Tensor]]  # (input, output) of each time a module was
 
 
 def as_fed(network: nn.Module, x: Tensor) -> Tensor:
-    """Samples on the network's device and in its arithmetic; whole numbers such as tokens stay whole."""
+    """Samples x [n, …] on the network's device and in its arithmetic; whole numbers such as tokens stay whole.
+
+    >>> as_fed(nn.Linear(2, 1).double(), torch.ones(1, 2)).dtype, as_fed(nn.Linear(2, 1), torch.tensor([[7]])).dtype
+    (torch.float64, torch.int64)
+    """
     weight = next(network.parameters())
     return x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype)
 
 
 def scores(network: nn.Module, x: Tensor) -> Tensor:
-    """Scores f [n, C]: a network with one output may answer [n]."""
+    """Scores f [n, C] of the samples x [n, …]: a network with one output may answer [n]."""
     return _rows(network(x), len(x))
 
 
@@ -74,7 +78,11 @@ def hooked(
 
 
 def arrange(values: Tensor, n: int, batch_axis: int, feature_axis: int) -> Tensor:
-    """A layer's raw input or output as [n, T, features]."""
+    """A layer's raw input or output as [n, T, features], from where samples and features lie in it.
+
+    >>> arrange(torch.zeros(5, 3, 8), n=3, batch_axis=1, feature_axis=-1).shape  # 5 tokens of 3 samples
+    torch.Size([3, 5, 8])
+    """
     if feature_axis != -1:
         values = values.movedim(feature_axis, -1)
     return values.movedim(batch_axis, 0).reshape(n, -1, values.shape[-1])

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from audit.errors import ModelError
 from audit.model.base import Model
-from audit.network.experiments import Probe
 from audit.network.hooks import CONVOLUTIONS, Calls, arrange, modules_with_weights
+from audit.network.interventions import Probe
 from audit.network.patches import Patches, why_no_patches
 
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.modules.instancenorm._InstanceNorm)
@@ -40,7 +40,7 @@ class DenseLayer:
     tied_with: tuple[str, ...]  # other layers that hold the very same weights
     batch_axis: int  # where the samples are in its input and output
     feature_axis: int  # where the features are: −1, or 1 for a convolution
-    cut_point: bool  # everything that reaches the output runs through it
+    cut_point: bool  # all paths to the output run through it
     fed_by_input: bool  # its input is the network's input, unchanged but for its shape
     patches: Patches | None = None  # of a convolution that is measured as a dense layer over its patches
 
@@ -103,17 +103,17 @@ def find_layers(model: Model, example: Tensor, convolutions: bool = False) -> La
     `example` holds at least 2 samples; for a network with a fixed batch size, two batches. With `convolutions`,
     ordinary ones are measured as dense layers over their patches.
     """
-    network, dense, passed = model.network, [], []
+    network, dense, passed_by = model.network, [], []
     try:
         probe = Probe(network, example, model.input.batch)
     except ModelError as error:
         raise ModelError(f"{model.path}: {error}") from error
     for path, module in modules_with_weights(network).items():
         found = _judge(model, path, module, probe, convolutions)
-        dense.append(found) if isinstance(found, DenseLayer) else passed.append(found)
+        dense.append(found) if isinstance(found, DenseLayer) else passed_by.append(found)
     order = {path: position for position, path in enumerate(probe.calls)}
     dense.sort(key=lambda layer: order[layer.module])
-    return Layers(tuple(dense), tuple(passed))
+    return Layers(tuple(dense), tuple(passed_by))
 
 
 def nothing_to_measure(model: Model, layers: Layers, convolutions: bool) -> str:
@@ -153,10 +153,10 @@ def _judge(model: Model, path: str, module: nn.Module, probe: Probe, convolution
             patches = Patches.of(module, tuple(calls[0][0].shape[2:]))
         op = "conv1x1" if patches is None else "conv"
     axis, features = probe.batch_axis(path), -1 if isinstance(module, nn.Linear) else 1
-    reach = None if axis is None or (patches is not None and axis != 0) else probe.reach(path, axis)
-    if axis is None or reach is None or reach.others:
+    influence = None if axis is None or (patches is not None and axis != 0) else probe.influence(path, axis)
+    if axis is None or influence is None or influence.others:
         return PassedBy(name, op, "its inputs cannot be told apart by sample")
-    if not reach.own:
+    if not influence.own:
         return PassedBy(name, op, "the audited output does not depend on it")
     x = probe.inputs(path, axis, features if patches is None else -1)
     return DenseLayer(
@@ -171,7 +171,7 @@ def _judge(model: Model, path: str, module: nn.Module, probe: Probe, convolution
         tied_with=_sharing(model, path, module),
         batch_axis=axis,
         feature_axis=features,
-        cut_point=reach.alone,
+        cut_point=influence.alone,
         fed_by_input=x.numel() == probe.a.numel() and torch.equal(x.flatten(), probe.a.flatten().to(x.dtype)),
         patches=patches,
     )

@@ -15,7 +15,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """−ln p_y in nats, over C ≥ 2 scores. y [n] int64."""
+    """−ln p_y in nats, over C ≥ 2 scores. y [n] int64.
+
+    >>> f, y = torch.zeros(1, 4, dtype=torch.float64), torch.tensor([2])
+    >>> CrossEntropy().value(f, y), CrossEntropy().gradient(f, y)
+    (tensor([1.3863], dtype=torch.float64), tensor([[ 0.2500,  0.2500, -0.7500,  0.2500]], dtype=torch.float64))
+    """
 
     name = "cross_entropy"
 

@@ -20,7 +20,11 @@ OVERHEAD = 2.0  # temporaries of autograd and of the measures, over what the est
 
 
 def budget_bytes(memory: str | None) -> int:
-    """Bytes of "512MB", "2G", "1.5 GiB"; a quarter of this machine's memory where nothing is said."""
+    """Bytes of "512MB", "2G", "1.5 GiB"; a quarter of this machine's memory where nothing is said.
+
+    >>> budget_bytes("1.5 GiB"), budget_bytes("512K")
+    (1610612736, 524288)
+    """
     if memory is None:
         return _machine_bytes() // 4
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?\s*", memory.upper())
@@ -44,12 +48,12 @@ def bytes_per_sample(
     Activations once, their gradients once, or once per output where the backward passes run side by side, and for each
     dense layer its input, answer and Jacobian; at other layers' answers, the signals of the scores held at once.
     """
-    counted, heard = [example.numel()], [0]
+    counted, observed = [example.numel()], [0]
 
     def count(module: nn.Module, _inputs: object, output: object) -> None:
         counted.append(_numbers(output))
         if form_of(module) is not None:
-            heard.append(_numbers(output))
+            observed.append(_numbers(output))
 
     leaves = [module for module in network.modules() if not any(True for _ in module.children())]
     handles = [module.register_forward_hook(count) for module in leaves]
@@ -58,7 +62,7 @@ def bytes_per_sample(
     finally:
         for handle in handles:
             handle.remove()
-    activations, answers = (sum(parts) / len(example) for parts in (counted, heard))
+    activations, answers = (sum(parts) / len(example) for parts in (counted, observed))
     dense = sum(_layer_numbers(layer, outputs) for layer in layers)
     size = torch.finfo(next(network.parameters()).dtype).bits // 8
     if entrance(layers) is None:  # ∂f/∂input comes from the backward passes, and is looked at in float64

@@ -180,8 +180,8 @@ class SampleGradients:
         values = {name: self.values[name] for name in names}
 
         def of_sample(x_i: Tensor, cotangents_i: Tensor) -> Gradients:
-            f_i, pull = vjp(lambda given: self._score_of(given, x_i), values)[:2]
-            found: Gradients = vmap(lambda cotangent: pull(cotangent)[0])(cotangents_i.to(f_i.dtype))
+            f_i, vjp_i = vjp(lambda given: self._score_of(given, x_i), values)[:2]
+            found: Gradients = vmap(lambda cotangent: vjp_i(cotangent)[0])(cotangents_i.to(f_i.dtype))
             return found
 
         with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):

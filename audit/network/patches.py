@@ -40,16 +40,21 @@ class Patches:
     @property
     def positions(self) -> tuple[int, ...]:
         """How many patches there are along each dimension."""
-        sizes = zip(self.space, self.padding, self.reach, self.stride, strict=True)
-        return tuple((size + sum(pads) - reach) // step + 1 for size, pads, reach, step in sizes)
+        sizes = zip(self.space, self.padding, self.extent, self.stride, strict=True)
+        return tuple((size + sum(pads) - extent) // step + 1 for size, pads, extent, step in sizes)
 
     @property
-    def reach(self) -> tuple[int, ...]:
-        """How far a patch reaches, the holes that a dilation leaves included."""
+    def extent(self) -> tuple[int, ...]:
+        """The width of a patch, the holes that a dilation leaves included."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
     def cut(self, x: Tensor) -> Tensor:
-        """Maps [N, in, *space] → patches [N, P, in·k]; in the order of the kernel's weights and of the answer's map."""
+        """Maps [N, in, *space] → patches [N, P, in·k]; in the order of the kernel's weights and of the answer's map.
+
+        >>> Patches.of(nn.Conv1d(1, 4, 2), (3,)).cut(torch.tensor([[[1.0, 2.0, 3.0]]]))
+        tensor([[[1., 2.],
+                 [2., 3.]]])
+        """
         x = self._windows(x).movedim(1, 1 + len(self.space))  # [N, *positions, in, *kernel]
         return x.reshape(len(x), prod(self.positions), -1)
 
@@ -62,8 +67,8 @@ class Patches:
     def _windows(self, x: Tensor) -> Tensor:
         """[N, in, *positions, *kernel], a view of the padded map."""
         x = F.pad(x, self._flat_padding)
-        for axis, (reach, step, hole) in enumerate(zip(self.reach, self.stride, self.dilation, strict=True), start=2):
-            x = x.unfold(axis, reach, step)[..., ::hole]
+        for axis, (extent, step, hole) in enumerate(zip(self.extent, self.stride, self.dilation, strict=True), start=2):
+            x = x.unfold(axis, extent, step)[..., ::hole]
         return x
 
     def convolve(self, W: Tensor, x: Tensor) -> Tensor:

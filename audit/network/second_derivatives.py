@@ -36,7 +36,10 @@ NO_RESIDUALS = Residuals({}, "exact")
 
 
 def find_residuals(layers: Sequence[DenseLayer], f: Tensor, gradient: Tensor, calls: Calls) -> Residuals:
-    """R of every layer on this chunk. f [n, C] with its graph; gradient [rows ≤ n, C]."""
+    """R of each of the layers on this chunk, as products V → R V, where it is not zero.
+
+    f [n, C] the scores with their graph, gradient [rows ≤ n, C] = ∂l/∂f, calls what the layers were given and answered.
+    """
     g = torch.zeros_like(f)
     g[: len(gradient)] = gradient.to(f.dtype)
     zs = [z for layer in layers for _, z in calls[layer.name]]
@@ -91,7 +94,13 @@ def _any_nonzero(tensors: Sequence[Tensor | None]) -> bool:
 
 
 def vjps(of: Tensor, targets: Sequence[Tensor], cotangents: Tensor) -> list[Tensor]:
-    """∂(of·v)/∂target for each v of `cotangents` [k, …]: [k, *shape] for each target."""
+    """Vector–Jacobian products: ∂(of·v)/∂target for each v of `cotangents` [k, *shape of `of`], [k, *shape] a target.
+
+    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> vjps(x.square(), [x], torch.eye(2))
+    [tensor([[2., 0.],
+            [0., 4.]])]
+    """
     k = len(cotangents)
     if k > 1:
         with suppress(RuntimeError), warnings.catch_warnings():
@@ -105,18 +114,17 @@ def vjps(of: Tensor, targets: Sequence[Tensor], cotangents: Tensor) -> list[Tens
 
 
 # Networks that are known to be piecewise linear from what they are made of: there is no curvature to be looked for.
-#
 # Only what is surely so counts: chains of known modules, and traced graphs of known modules and functions. All others
 # are judged by what they do.
 
 
-STRAIGHT = {
+PIECEWISE_LINEAR = {
     *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Flatten, nn.Unflatten, nn.Identity),
     *(nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ReLU6, nn.Hardtanh),
     *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
     *(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d),
 }
-STILL = {nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d}  # straight while nothing is trained
+IDENTITIES = {nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d}  # … while nothing is trained
 NORMS = {nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d}  # … and with statistics of their own
 FUNCTIONS = {
     *(torch.flatten, torch.relu, torch.cat, torch.reshape, torch.permute, torch.transpose, torch.squeeze),
@@ -126,18 +134,22 @@ METHODS = {"flatten", "view", "reshape", "permute", "transpose", "contiguous", "
 
 
 def is_piecewise_linear(network: nn.Module) -> bool:
-    """Whether the scores are, for certain, piecewise linear in what enters any of the network's modules."""
+    """Whether the scores are, for certain, piecewise linear in what enters any of the network's modules.
+
+    >>> is_piecewise_linear(nn.Sequential(nn.Linear(2, 2), nn.ReLU())), is_piecewise_linear(nn.Tanh())
+    (True, False)
+    """
     if type(network) is nn.Sequential:
         return all(is_piecewise_linear(module) for module in network)
     if isinstance(network, fx.GraphModule):
-        return all(_is_straight(node, network) for node in network.graph.nodes)
+        return all(_is_linear_node(node, network) for node in network.graph.nodes)
     kind = type(network)
-    if kind in STILL or kind in NORMS:
-        return not network.training and (kind in STILL or network.running_mean is not None)
-    return kind in STRAIGHT
+    if kind in IDENTITIES or kind in NORMS:
+        return not network.training and (kind in IDENTITIES or network.running_mean is not None)
+    return kind in PIECEWISE_LINEAR
 
 
-def _is_straight(node: fx.Node, network: fx.GraphModule) -> bool:
+def _is_linear_node(node: fx.Node, network: fx.GraphModule) -> bool:
     if node.op == "call_module":
         return is_piecewise_linear(network.get_submodule(str(node.target)))
     if node.op == "call_function":
@@ -148,7 +160,6 @@ def _is_straight(node: fx.Node, network: fx.GraphModule) -> bool:
 
 
 # R, what Gauss–Newton leaves out of the curvature behind a layer: how it is summed up where it is not formed.
-#
 # A product with R costs a second differentiation of everything behind the layer. Forms of R are exact, from one product
 # for each unit of the layer's answer, while those are few; beyond that they are means over random directions with the
 # form's weight as covariance: signs ε with E[ε εᵀ] = 1, drawn anew for every sample.
@@ -175,7 +186,7 @@ def probes(samples: int) -> int:
     return max(2, min(MOST_PROBES, -(-ENOUGH_PROBES // samples)))
 
 
-def rest_trace(layer: LayerRecord, samples: int, start: int, seed: int) -> Tensor:
+def residual_trace(layer: LayerRecord, samples: int, start: int, seed: int) -> Tensor:
     """Σ_tt′ (x_t·x_t′) tr R^{tt′}, what R adds to Tr H_W, of each sample [n]; `start`: the first one's position."""
     x = layer.x.double()
     if layer.residual_times is None:
@@ -210,7 +221,11 @@ def signs(start: int, shape: tuple[int, int, int], stream: int, like: Tensor) ->
 
 
 def gram_root(x: Tensor) -> Tensor:
-    """L [n, T, r] with L Lᵀ = x xᵀ, for x [n, T, in], and r as small as is cheap."""
+    """L [n, T, r] with L Lᵀ = x xᵀ, for x [n, T, in], and r as small as is cheap.
+
+    >>> gram_root(torch.tensor([[[3.0, 4.0]]]))
+    tensor([[[5.]]])
+    """
     if x.shape[2] < x.shape[1]:
         return x
     K = x @ x.mT

@@ -1,9 +1,7 @@
 """The gate: a table of rules, a finished report, and what the one says about the other. Never wakes torch.
 
-`read.py` reads rules from TOML, `paths.py` knows what they may name, `sound.py` refuses the others, `lookup.py` finds
-it in a report, `limits.py` holds an interval against a limit, `baseline.py` compares with an earlier report,
-`statements.py` reads self-checks and findings, `judge.py` decides, `words.py` says so; `given.py` takes policies from a
-program.
+`rules.py` says what a policy and a verdict are, `parse.py` reads rules from TOML or takes them from a program and
+refuses those that no report could be held against, `baseline.py` compares with an earlier report, `judge.py` decides.
 """
 
 from audit.policy.judge import judge

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from audit.measures.report import Report
-from audit.policy.baseline import Baseline, status_of
+from audit.policy.baseline import Baseline, Worsening, status_of
 from audit.policy.rules import Consequence, Interval, Policy, Rule, RuleResult, Status, Verdict
-from audit.policy.sentences import about_limit, about_regression, about_word, number
-from audit.report.blocks import PARITY
+from audit.report.blocks import PARITY, Check
 from audit.report.paths import Found, find
-from audit.report.soundness import LEVELS
+from audit.report.report import LEVELS, ParityReport
 
 NO_BASELINE = "no baseline was given"
 
@@ -30,37 +29,28 @@ class Judged:
 
 def judge(policy: Policy, report: Report, baseline: Report | None = None, *, strict: bool = False) -> Verdict:
     """The verdict on a report. `strict` turns warnings into failures."""
-    held = Held(report, baseline)
-    named = {rule.path for rule in policy.rules if "*" not in rule.path}
+    compared = None if baseline is None else Baseline(report, baseline)
+    answers = [(rule, list(_answers(rule, report, compared))) for rule in policy.rules]
+    named = {path for rule, found in answers if "*" not in rule.path for path, _ in found}
     results = tuple(
         _result(rule, path, judged, strict)
-        for rule in policy.rules
-        if rule.level != "off"
-        for path, judged in _answers(rule, held)
-        if path == rule.path or path not in named  # a rule of its own beats the one for all
+        for rule, found in answers
+        for path, judged in found
+        if rule.level != "off" and ("*" not in rule.path or path not in named)  # a rule of its own beats one for all
     )
     passed = all(result.consequence != "fail" for result in results)
     return Verdict(results, passed, policy.source, None if baseline is None else baseline.model.path, strict)
 
 
-class Held:
-    """A report and its baseline, each also as the JSON that paths are about."""
-
-    def __init__(self, report: Report, baseline: Report | None) -> None:
-        self.now = report.to_dict()
-        self.before = {} if baseline is None else baseline.to_dict()
-        self.baseline = None if baseline is None else Baseline(report, baseline)
-
-
-def _answers(rule: Rule, held: Held) -> Iterator[tuple[str, Judged]]:
+def _answers(rule: Rule, report: Report, baseline: Baseline | None) -> Iterator[tuple[str, Judged]]:
     if rule.bound in ("status", "fails_at"):
         told = judge_check if rule.bound == "status" else judge_finding
-        yield from ((path, Judged(status, words)) for path, status, words in told(rule, held.now))
+        yield from ((path, Judged(status, words)) for path, status, words in told(rule, report))
     else:
-        yield from ((found.path, _judge_number(rule, found, held)) for found in find(rule.path, held.now))
+        yield from ((found.path, _judge_number(rule, found, baseline)) for found in find(rule.path, report))
 
 
-def _judge_number(rule: Rule, found: Found, held: Held) -> Judged:
+def _judge_number(rule: Rule, found: Found, baseline: Baseline | None) -> Judged:
     if found.missing is not None:
         return Judged("not measurable", found.missing)
     if rule.bound == "is":
@@ -69,22 +59,22 @@ def _judge_number(rule: Rule, found: Found, held: Held) -> Judged:
     if isinstance(found.value, (bool, str)) or rule.limit is None:
         return Judged("not measurable", f"{found.value!r} is no number", found.value)
     if rule.bound == "max_regression":
-        return _judge_regression(rule, found, held)
+        return _judge_regression(rule, found, baseline)
     status = status_of(found.value, found.interval, rule.bound, float(rule.limit))
     return Judged(status, about_limit(rule, status, found.value, found.interval), found.value, found.interval)
 
 
-def _judge_regression(rule: Rule, found: Found, held: Held) -> Judged:
-    if held.baseline is None:
+def _judge_regression(rule: Rule, found: Found, baseline: Baseline | None) -> Judged:
+    if baseline is None:
         return Judged("not measurable", NO_BASELINE)
     share = float(rule.limit or 0) if rule.relative else 0.0
-    worse = held.baseline.worsening(found, find(found.path, held.before)[0], share)
+    worse = baseline.worsening(found, find(found.path, baseline.old)[0], share)
     if isinstance(worse, str):
         return Judged("not measurable", worse)
     allowed = float(rule.limit or 0) * (abs(worse.old) if rule.relative else 1)
     if worse.caveat is not None:
         return Judged("inconclusive", worse.caveat, worse.by, worse.interval, allowed)
-    rounding = held.baseline.rounding(found.path)
+    rounding = baseline.rounding(found.path)
     status = status_of(worse.by, worse.interval, "max", allowed)
     if status != "passed" and status_of(worse.by, worse.interval, "max", allowed + rounding) == "passed":
         told = f"{about_regression('passed', worse, allowed)}; up to {rounding:.1e} beyond that is rounding"
@@ -130,50 +120,93 @@ def _consequence(rule: Rule, judged: Judged, strict: bool) -> Consequence:
 Answer = tuple[str, Status, str]  # path, status, sentence
 
 
-def judge_check(rule: Rule, report: Mapping[str, Any]) -> Iterator[Answer]:
+def judge_check(rule: Rule, report: Report) -> Iterator[Answer]:
     """A self-check by its id. `*` stands for the agreement with the file's runtime and for every check.
 
     Assumptions are not among these: where one fails, the theory is not about this model, which is no fault.
     """
-    checks = {check["id"]: check for check in report["checks"]}
+    checks = {check.id: check for check in report.checks}
     wanted = rule.path.partition(".")[2]
-    every = [PARITY, *(id for id, check in checks.items() if check["kind"] == "check")]
+    every = [PARITY, *(id for id, check in checks.items() if check.kind == "check")]
     for id in every if wanted == "*" else [wanted]:
-        status, words = _parity(report["model"]["parity"]) if id == PARITY else _check(checks.get(id))
+        status, words = _parity(report.model.parity) if id == PARITY else _check(checks.get(id))
         yield f"check.{id}", status, words
 
 
-def judge_finding(rule: Rule, report: Mapping[str, Any]) -> Iterator[Answer]:
+def judge_finding(rule: Rule, report: Report) -> Iterator[Answer]:
     """A finding by its id: fails where it is as grave as the rule says. `*` stands for all that are."""
-    findings = {finding["id"]: finding for finding in report["findings"]}
     wanted = rule.path.partition(".")[2]
-    least = LEVELS.index(str(rule.limit))
-    grave = {id: finding for id, finding in findings.items() if LEVELS.index(finding["level"]) >= least}
+    enough = LEVELS[: [str(level) for level in LEVELS].index(str(rule.limit)) + 1]
+    grave = {finding.id: finding for finding in report.findings if finding.level in enough}
     for id, finding in grave.items():
         if wanted in ("*", id):
-            yield f"finding.{id}", "failed", f"{finding['level']}: {finding['title'].rstrip('.')}"
+            yield f"finding.{id}", "failed", f"{finding.level}: {finding.title.rstrip('.')}"
     if wanted not in grave and not (wanted == "*" and grave):
         yield rule.path, "passed", f"no such finding of level {rule.limit} or graver"
 
 
-def _check(check: Mapping[str, Any] | None) -> tuple[Status, str]:
+def _check(check: Check | None) -> tuple[Status, str]:
     if check is None:
         return "not measurable", "this report was made without it"
-    words = check["explanation"].rstrip(".")
-    if check["status"] == "skipped":
+    words = check.explanation.rstrip(".")
+    if check.status == "skipped":
         return "not measurable", words
-    measured = f" ({number(check['value'])}, tolerance {number(check['tolerance'])})" if _told(check) else ""
-    return ("passed" if check["status"] == "passed" else "failed"), f"{check['title']}{measured}"
+    told = None not in (check.value, check.tolerance)
+    measured = f" ({number(check.value)}, tolerance {number(check.tolerance)})" if told else ""
+    return ("passed" if check.status == "passed" else "failed"), f"{check.title}{measured}"
 
 
-def _told(check: Mapping[str, Any]) -> bool:
-    return check["value"] is not None and check["tolerance"] is not None
-
-
-def _parity(parity: Mapping[str, Any] | None) -> tuple[Status, str]:
+def _parity(parity: ParityReport | None) -> tuple[Status, str]:
     if parity is None:
         return "not measurable", "the file has no runtime of its own to compare with"
-    status: Status = "passed" if parity["max_abs_diff"] <= parity["tolerance"] else "failed"
+    status: Status = "passed" if parity.max_abs_diff <= parity.tolerance else "failed"
     agrees = "agrees" if status == "passed" else "does not agree"
-    difference = f"{number(parity['max_abs_diff'])}, tolerance {number(parity['tolerance'])}"
-    return status, f"The network {agrees} with {parity['against']} ({difference})"
+    difference = f"{number(parity.max_abs_diff)}, tolerance {number(parity.tolerance)}"
+    return status, f"The network {agrees} with {parity.against} ({difference})"
+
+
+# The sentence of each result: what was measured, what was allowed, and what that means. No full stop at its end.
+
+
+def about_limit(rule: Rule, status: Status, value: float, interval: Interval) -> str:
+    """`max` and `min`."""
+    side = "at most" if rule.bound == "max" else "at least"
+    return f"{_with_interval(value, interval)}, {side} {number(rule.limit)} allowed{_open(status)}"
+
+
+def about_regression(status: Status, worse: Worsening, allowed: float) -> str:
+    """`max_regression`."""
+    by = _with_interval(worse.by, worse.interval)
+    told = f"{by} for the worse" if worse.has_bad_side else f"higher by {by}"
+    based = f" ({worse.basis})" if worse.basis else ""
+    both = f"{number(worse.new)}, baseline {number(worse.old)}{based}"
+    return f"{both}: {told}, at most {number(allowed)} allowed{_open(status)}"
+
+
+def _open(status: Status) -> str:
+    return "; the interval lies on both sides of that" if status == "inconclusive" else ""
+
+
+def about_word(status: Status, found: Found, wanted: Any) -> str:
+    """`is`."""
+    told = f"is {_word(found.value)}" if status == "passed" else f"is {_word(found.value)}, not {_word(wanted)}"
+    return f"{told}: {found.why.rstrip('.')}" if found.why else told
+
+
+def number(value: Any) -> str:
+    """A number as a reader takes it in: four digits.
+
+    >>> number(0.07199999), number(1200), number(0.0)
+    ('0.072', '1200', '0')
+    """
+    return f"{value:.4g}"
+
+
+def _with_interval(value: float, interval: Interval) -> str:
+    if interval is None:
+        return f"{number(value)} (no interval)" if isinstance(value, float) else number(value)
+    return f"{number(value)} (95 % interval {number(interval[0])} to {number(interval[1])})"
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -17,11 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from audit.config import POLICY, read_document
 from audit.errors import AuditError, UsageError
+from audit.findings.rules import RULES
 from audit.measures.report import KNOWN_PATHS, Report
 from audit.policy.rules import Bound, Consequence, Level, Policy, Rule, Verdict
 from audit.report.blocks import CHECK_IDS, PARITY
+from audit.settings import POLICY, read_document
 
 LIMITS: tuple[Bound, ...] = ("max", "min", "max_regression", "is")
 CHOICES = {
@@ -156,8 +157,6 @@ def check_rule(rule: Rule, where: str) -> None:
     if kind == "check":
         _check_id(id, (PARITY, *CHECK_IDS), kind, where)
     elif kind == "finding":
-        from audit.findings.rules import RULES
-
         _check_id(id, [known.id for known in RULES], kind, where)
     else:
         KNOWN_PATHS.check(rule.path, where)
@@ -209,8 +208,6 @@ def as_policy(policy: PolicyLike) -> Policy:
 
 def as_baseline(baseline: Report | None) -> Report | None:
     """The earlier report, or a sentence for what is none, such as the name of its file."""
-    from audit.measures.report import Report
-
     if baseline is not None and not isinstance(baseline, Report):
         raise UsageError(f"baseline: {baseline!r} is no Report; Report.from_json(text) makes one of a report.json.")
     return baseline

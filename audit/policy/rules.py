@@ -1,4 +1,4 @@
-"""What a policy says and what a verdict holds: plain values, known to every other file here and to the renderers."""
+"""What a policy says, what a verdict holds, and the lines that tell it: plain values, known to the renderers, too."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ Consequence = Literal["pass", "warn", "fail"]
 Status = Literal["passed", "failed", "inconclusive", "not measurable"]
 Interval = tuple[float, float] | None
 
+NOT_PASSED: tuple[Status, ...] = ("failed", "inconclusive", "not measurable")
 VERDICT_SCHEMA = "gen-audit/verdict/1"
 
 
@@ -62,11 +63,8 @@ class Verdict:
 
     def __repr__(self) -> str:
         """Two lines for a prompt; `to_dict` has every result."""
-        from audit.policy.sentences import verdict_line
-
-        return (
-            f"Verdict(passed={self.passed}, policy={self.policy!r}, results={len(self.results)})\n{verdict_line(self)}"
-        )
+        head = f"Verdict(passed={self.passed}, policy={self.policy!r}, results={len(self.results)})"
+        return f"{head}\n{verdict_line(self)}"
 
     def that(self, consequence: Consequence) -> tuple[RuleResult, ...]:
         """The results with this consequence."""
@@ -75,3 +73,38 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """Plain nested values, as `gen-audit check --json` prints them."""
         return {"schema": VERDICT_SCHEMA, **asdict(self)}
+
+
+def lines(verdict: Verdict, brief: bool = False) -> list[str]:
+    """One line per result and one for the verdict; in brief only what warns or fails."""
+    shown = [result for result in verdict.results if not brief or result.consequence != "pass"]
+    standings = [_standing(result) for result in shown]
+    wide, width = max(map(len, standings), default=0), max((len(result.id) for result in shown), default=0)
+    rows = zip(standings, shown, strict=True)
+    return [*(f"{stands:<{wide}}  {one.id:<{width}}  {one.sentence}" for stands, one in rows), verdict_line(verdict)]
+
+
+def _standing(result: RuleResult) -> str:
+    """The status, with a mark where it does less, or more, to the gate than its name says."""
+    usual = "fail" if result.status == "failed" else "pass"
+    mark = {"pass": "", "warn": " (warns)", "fail": " (fails)"}[result.consequence]
+    return result.status if result.consequence == usual else f"{result.status}{mark}"
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """The last line: whether the release passes, and what decided."""
+    failures, warnings = verdict.that("fail"), verdict.that("warn")
+    judged = f"{counted(len(verdict.results), 'rule')} of {verdict.policy}"
+    warned = f", {counted(len(warnings), 'warning')}" if warnings else ""
+    if not verdict.passed:
+        return f"failed: {len(failures)} of {judged}{warned}: {', '.join(result.id for result in failures)}"
+    statuses = [result.status for result in verdict.results]
+    open_ones = [f"{statuses.count(status)} {status}" for status in NOT_PASSED if status in statuses]
+    if not open_ones:
+        return f"passed: {judged}"
+    return f"passed: {statuses.count('passed')} of {judged}; {', '.join(open_ones)}{warned}"
+
+
+def counted(count: int, thing: str) -> str:
+    """`1 rule`, `2 rules`."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"

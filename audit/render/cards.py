@@ -8,14 +8,14 @@ from __future__ import annotations
 import difflib
 import re
 import textwrap
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, get_args, get_type_hints
 
 from audit.errors import UsageError
 from audit.findings.rules import RULES
 from audit.measures.catalogue import CATALOGUE, KEYS_OF_REPORT
+from audit.measures.report import KNOWN_PATHS
 from audit.report.fields import Card
 
 OF_FINDINGS = tuple(
@@ -78,20 +78,19 @@ def find_cards(name: str) -> list[Card]:
 
     >>> [card.id for name in ("steepness", "MLS", "T_w") for card in find_cards(name)]
     ['duality.sigma_g', 'sensitivity.mls', 'duality.total_g']
+
+    Steps on the way may be left out, where the first number on such a way is meant:
+
+    >>> [card.id for card in find_cards("fisher.bound")]
+    ['fisher.pac_bayes.bound']
     """
-    key = _key(re.sub(r"\[\d*\]|\.\d+(?=\.|$)", "", name.strip()))
-    found = _cards_of(key) or _cards_of(_key(_without_members(name.strip())))
+    key = _key(name.strip())
+    found = _cards_of(key) or _cards_of(_key(KNOWN_PATHS.without_members(name.strip()) or "")) or _cards_between(key)
     if not found:
         raise UsageError(
             f"{name}: is no number of the report{_closest(key)}; `gen-audit explain --all` prints them all."
         )
     return found
-
-
-def _without_members(path: str) -> str:
-    from audit.measures.report import KNOWN_PATHS
-
-    return KNOWN_PATHS.without_members(path) or ""
 
 
 def _key(path: str) -> str:
@@ -108,6 +107,12 @@ def _cards_of(key: str) -> list[Card]:
     wider = {parent for part in parts for parent in (part.id, *_wider(part.id))}
     of_fields = [part for part in parts if part.meaning]
     return of_fields + [card for card in ALL_CARDS if not wider.isdisjoint((card.id, *card.covers))]
+
+
+def _cards_between(key: str) -> list[Card]:
+    way = re.escape(key.lower()).replace(r"\.", r"\.(.+\.)?")
+    first = next((card.id for card in (*ALL_CARDS, *field_cards()) if re.fullmatch(way, card.id.lower())), None)
+    return [] if first is None else _cards_of(first)
 
 
 def _named(key: str, cards: tuple[Card, ...]) -> list[Card]:
@@ -139,29 +144,11 @@ def _closest(key: str) -> str:
 @cache
 def field_cards() -> tuple[Card, ...]:
     """A small card for every field of a measure's block, with the sentence that the JSON Schema has for it."""
-    from audit.measures.catalogue import NetworkBlocks as NetworkReport
-    from audit.measures.report import LayerReport, Report
-
-    hints = [pair for holder in (NetworkReport, LayerReport) for pair in get_type_hints(holder).items()]
-    hints += [(name, hint) for name, hint in get_type_hints(Report).items() if name in KEYS_OF_REPORT]
-    found = (card for name, hint in hints for block in dataclasses_in(hint) for card in _cards(name, block))
-    return tuple({card.id: card for card in found}.values())
-
-
-def _cards(prefix: str, block: type[Any]) -> Iterator[Card]:
-    hints = get_type_hints(block)
-    for field in fields(block):
-        words = field.metadata.get("description", "")
-        yield Card(f"{prefix}.{field.name}", field.name, words, formula="", source="")
-        for inner in dataclasses_in(hints[field.name]):
-            yield from _cards(f"{prefix}.{field.name}", inner)
-
-
-def dataclasses_in(hint: Any) -> list[type[Any]]:
-    """The dataclasses that a type mentions: `Chain | None` and `list[Bound]` alike."""
-    if isinstance(hint, type) and is_dataclass(hint):
-        return [hint]
-    return [inner for part in get_args(hint) for inner in dataclasses_in(part)]
+    holders = ("network.", "layers.*.", *(f"{key}." for key in KEYS_OF_REPORT))
+    inside = [place for holder in holders for place in KNOWN_PATHS.places if place.path.startswith(holder)]
+    of_fields = [(_key(place.path.replace(".*", "")), place.says) for place in inside if not place.path.endswith("*")]
+    cards = [Card(id, id.rpartition(".")[2], words, formula="", source="") for id, words in of_fields if "." in id]
+    return tuple({card.id: card for card in cards}.values())
 
 
 # A card as lines for a terminal.
@@ -191,3 +178,52 @@ def card_text(card: Card) -> str:
 
 def _wrapped(lead: str, words: str) -> list[str]:
     return textwrap.wrap(words, WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead), break_on_hyphens=False)
+
+
+# Definition cards for paper: grouped, with every work named once and numbered.
+
+
+TITLES = {entry.key: entry.title for entry in CATALOGUE}
+GROUPS = {**TITLES, "findings": "Findings"}
+WORK = re.compile(r"^(?P<work>.{30,}?\(\d{4}\))(?:, (?P<place>.*))?$")
+
+Group = tuple[str, list[tuple[int, str]], list[tuple[Card, str, str]]]  # heading, works, cards with limits and sources
+
+
+def grouped(cards: Sequence[Card] = ALL_CARDS) -> Iterator[tuple[str, str, list[Card]]]:
+    """Key, heading and cards of each section that has any, and of the findings."""
+    for key, name in GROUPS.items():
+        if own := [card for card in cards if card.id.startswith(f"{key}.")]:
+            yield key, name, own
+
+
+def short_cards(cards: Sequence[Card] = ALL_CARDS) -> Iterator[Group]:
+    """The cards of each section; works that several cards cite stand once above them."""
+    cited = Counter(work for card in cards if (work := _work(card)))
+    numbers = {work: place for place, work in enumerate((work for work in cited if cited[work] > 1), start=1)}
+    for key, name, own in grouped(cards):
+        works = dict.fromkeys(work for card in own if (work := _work(card)) in numbers)
+        if key in TITLES:
+            limits = [_limits(card, own[:place]) for place, card in enumerate(own)]
+            sources = [_source(card, numbers) for card in own]
+            yield name, [(numbers[work], work) for work in works], list(zip(own, limits, sources, strict=True))
+
+
+def _limits(card: Card, before: Sequence[Card]) -> str:
+    """What the number cannot tell; where an earlier card says the same, that one is named."""
+    same = next((other.title for other in before if other.cannot_tell == card.cannot_tell), None)
+    return f"as for {same}." if same and card.cannot_tell else card.cannot_tell
+
+
+def _work(card: Card) -> str | None:
+    found = WORK.match(card.source)
+    return found["work"] if found else None
+
+
+def _source(card: Card, numbers: dict[str, int]) -> str:
+    """The source with its work as a number: [2], Eqs. 8–9."""
+    found = WORK.match(card.source)
+    if found and found["work"] in numbers:
+        place = f", {found['place']}" if found["place"] else ""
+        return f"[{numbers[found['work']]}]{place}{'' if place.endswith('.') else '.'}"
+    return card.source if card.source.endswith(".") else f"{card.source}."

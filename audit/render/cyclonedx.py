@@ -1,4 +1,4 @@
-"""The report as a CycloneDX 1.6 bill of materials: the model with its measured performance, and the data it met."""
+"""The report as a CycloneDX 1.6 bill of materials: the model with its measured performance, and its data."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from audit.render.labels import file_name, used
-from audit.render.metrics import Metric, metrics
-from audit.render.statements import loudest_first, statements
+from audit.measures.report import Report
+from audit.render.sentences import file_name, used
+from audit.render.statements import Metric, loudest_first, metrics, statements
+from audit.report.report import DataReport
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a policy compares, which takes numpy
     from audit.policy import Verdict
 
 SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 Block = dict[str, Any]
 
 
-def render_cyclonedx(report: Block, verdict: Verdict | None = None) -> str:
-    """The bill of materials of a report's JSON values; the same values give the same bytes."""
-    model, data = _model(report, verdict), _data(report["data"])
-    tool = {"type": "application", "name": "gen-audit", "version": report["tool"]["version"]}
+def render_cyclonedx(report: Report, verdict: Verdict | None = None) -> str:
+    """The bill of materials; the same report gives the same bytes."""
+    model, data = _model(report, verdict), _data(report.data)
+    tool = {"type": "application", "name": "gen-audit", "version": report.tool.version}
     identity = json.dumps([model, data, tool], sort_keys=True)
     bill = {
         "$schema": SCHEMA,
@@ -28,20 +29,20 @@ def render_cyclonedx(report: Block, verdict: Verdict | None = None) -> str:
         "specVersion": "1.6",
         "serialNumber": uuid.uuid5(uuid.NAMESPACE_OID, identity).urn,
         "version": 1,
-        "metadata": {"timestamp": report["created"], "tools": {"components": [tool]}},
+        "metadata": {"timestamp": report.created, "tools": {"components": [tool]}},
         "components": [model, data],
         "dependencies": [{"ref": model["bom-ref"], "dependsOn": [data["bom-ref"]]}, {"ref": data["bom-ref"]}],
     }
     return json.dumps(bill, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _model(report: Block, verdict: Verdict | None) -> Block:
-    model = report["model"]
+def _model(report: Report, verdict: Verdict | None) -> Block:
+    model = report.model
     return {
         "type": "machine-learning-model",
-        "bom-ref": f"model:{model['sha256']}",
-        "name": file_name(model["path"]),
-        "hashes": [{"alg": "SHA-256", "content": model["sha256"]}],
+        "bom-ref": f"model:{model.sha256}",
+        "name": file_name(model.path),
+        "hashes": [{"alg": "SHA-256", "content": model.sha256}],
         "modelCard": {
             "modelParameters": _parameters(report),
             "quantitativeAnalysis": {"performanceMetrics": [_metric(metric) for metric in metrics(report)]},
@@ -51,15 +52,15 @@ def _model(report: Block, verdict: Verdict | None) -> Block:
     }
 
 
-def _parameters(report: Block) -> Block:
-    model = report["model"]
-    taken = f"{model['input']['dtype']} {model['input']['shape']}"
+def _parameters(report: Report) -> Block:
+    model = report.model
+    taken = f"{model.input.dtype} {model.input.shape}"
     return {
         "approach": {"type": "supervised"},
-        "task": model["task"],
-        "datasets": [{"ref": f"data:{report['data']['sha256']}"}],
+        "task": model.task,
+        "datasets": [{"ref": f"data:{report.data.sha256}"}],
         "inputs": [{"format": taken}],
-        "outputs": [{"format": f"{model['output']} [{model['outputs']}]"}],
+        "outputs": [{"format": f"{model.output} [{model.outputs}]"}],
     }
 
 
@@ -73,22 +74,22 @@ def _metric(metric: Metric) -> Block:
     return block
 
 
-def _limitations(report: Block) -> list[str]:
+def _limitations(report: Report) -> list[str]:
     """What speaks against relying on the model, whatever a policy makes of it."""
     said = [f"{each.title}: {each.text}" for each in loudest_first(statements(report))]
-    unknown = [f"Not judged: {each['what']} {each['why']}" for each in report.get("not_judged", [])]
+    unknown = [f"Not judged: {each.what} {each.why}" for each in report.not_judged]
     shared = "Intervals cover the chance in drawing these samples; data from elsewhere or from later can differ."
     return [*said, *unknown, shared]
 
 
-def _properties(report: Block, verdict: Verdict | None) -> list[dict[str, str]]:
-    model, checks = report["model"], [check["status"] for check in report["checks"] if check["kind"] == "check"]
+def _properties(report: Report, verdict: Verdict | None) -> list[dict[str, str]]:
+    model, checks = report.model, [check.status for check in report.checks if check.kind == "check"]
     named = {
-        "report-schema": report["schema"],
-        "model.format": model["format"],
-        "model.parameters": str(model["parameters"]),
-        "model.opset": str(model["opset"]) if model["opset"] is not None else None,
-        "model.loss": model["loss"],
+        "report-schema": report.schema,
+        "model.format": model.format,
+        "model.parameters": str(model.parameters),
+        "model.opset": str(model.opset) if model.opset is not None else None,
+        "model.loss": model.loss,
         "interval-level": "0.95",
         "self-checks.passed": str(checks.count("passed")),
         "self-checks.failed": str(checks.count("failed")),
@@ -97,13 +98,13 @@ def _properties(report: Block, verdict: Verdict | None) -> list[dict[str, str]]:
     return [{"name": f"gen-audit:{name}", "value": value} for name, value in named.items() if value is not None]
 
 
-def _data(data: Block) -> Block:
-    held = f"{used(data['train'])} train and {used(data['test'])} test samples"
-    content = {"type": "dataset", "name": file_name(data["path"]), "description": held}
+def _data(data: DataReport) -> Block:
+    held = f"{used(data.train)} train and {used(data.test)} test samples"
+    content = {"type": "dataset", "name": file_name(data.path), "description": held}
     return {
         "type": "data",
-        "bom-ref": f"data:{data['sha256']}",
-        "name": file_name(data["path"]),
-        "hashes": [{"alg": "SHA-256", "content": data["sha256"]}],
+        "bom-ref": f"data:{data.sha256}",
+        "name": file_name(data.path),
+        "hashes": [{"alg": "SHA-256", "content": data.sha256}],
         "data": [content],
     }

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from audit.policy.sentences import verdict_line
-from audit.render.page import render_markdown
+from audit.measures.report import Report
+from audit.policy.rules import Verdict, verdict_line
+from audit.render.page import cell, render_markdown
 from audit.render.statements import Statement, loudest_first, statements
-from audit.render.templates import cell
-
-if TYPE_CHECKING:
-    from audit.measures.report import Report
-    from audit.policy import Verdict
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
@@ -25,29 +19,29 @@ def tell_github(report: Report, environ: Mapping[str, str], verdict: Verdict | N
     """Appends the Markdown to the step's summary, where there is one, and gives the annotations to print."""
     if not environ.get(SUMMARY):
         return []
-    values = json.loads(report.to_json())
+    report = report.as_read()
     try:
         with Path(environ[SUMMARY]).open("a", encoding="utf-8", errors="replace", newline="\n") as summary:
-            summary.write(f"{step_summary(values, verdict)}\n")
+            summary.write(f"{step_summary(report, verdict)}\n")
     except OSError as error:
         return [f"::warning::{_message(f'{SUMMARY}: cannot be written to ({error.strerror}).')}"]
-    return workflow_commands(values, verdict)
+    return workflow_commands(report, verdict)
 
 
-def step_summary(report: dict[str, Any], verdict: Verdict | None = None) -> str:
+def step_summary(report: Report, verdict: Verdict | None = None) -> str:
     """The verdict, if there is one, above the Markdown of the report."""
     if verdict is None:
         return render_markdown(report)
-    heard = [result for result in verdict.results if result.consequence != "pass"]
-    said = [f"- {cell(result.id)} **{result.status}**: {cell(result.sentence)}" for result in heard]
+    loud = [result for result in verdict.results if result.consequence != "pass"]
+    said = [f"- {cell(result.id)} **{result.status}**: {cell(result.sentence)}" for result in loud]
     return "\n".join([f"**Policy {cell(verdict_line(verdict))}**", "", *said, "", render_markdown(report)])
 
 
-def workflow_commands(report: dict[str, Any], verdict: Verdict | None = None) -> list[str]:
+def workflow_commands(report: Report, verdict: Verdict | None = None) -> list[str]:
     """Workflow commands, loudest first and no more than GitHub keeps."""
-    heard = loudest_first(statements(report, verdict))
-    kept = [statement for kind in COMMANDS for statement in [each for each in heard if each.level == kind][:MOST]]
-    return [_command(statement, report["model"]["path"]) for statement in kept]
+    loud = loudest_first(statements(report, verdict))
+    kept = [statement for kind in COMMANDS for statement in [each for each in loud if each.level == kind][:MOST]]
+    return [_command(statement, report.model.path) for statement in kept]
 
 
 def _command(statement: Statement, file: str) -> str:

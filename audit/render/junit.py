@@ -6,13 +6,15 @@ One test case per rule, warning, self-check, assumption and finding; `statements
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from audit.render.labels import title
+from audit.measures.report import Report
+from audit.render.sentences import title
 from audit.render.statements import Statement, statements
+from audit.report.paths import value_at
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a policy compares, which takes numpy
     from audit.policy import Verdict
 
 SUITES = {
@@ -26,14 +28,14 @@ UNSAYABLE = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 """What XML 1.0 cannot hold, not even escaped: control characters, halves of surrogate pairs."""
 
 
-def render_junit(report: dict[str, Any], verdict: Verdict | None = None) -> str:
-    """The XML of a report's JSON values; the same values give the same bytes."""
+def render_junit(report: Report, verdict: Verdict | None = None) -> str:
+    """The XML; the same report gives the same bytes."""
     said = statements(report, verdict)
     root = Element("testsuites", {"name": sayable(f"gen-audit: {title(report)}"), **_counts(said)})
     del root.attrib["skipped"]  # the schema allows it in a suite only
     for group, name in SUITES.items():
         if cases := [statement for statement in said if statement.group == group]:
-            suite = SubElement(root, "testsuite", {"name": name, **_counts(cases), "timestamp": report["created"]})
+            suite = SubElement(root, "testsuite", {"name": name, **_counts(cases), "timestamp": report.created})
             _add_properties(suite, report)
             for statement in cases:
                 _add_case(suite, name, statement)
@@ -56,12 +58,11 @@ def _counts(said: list[Statement]) -> dict[str, str]:
     return {"tests": str(len(said)), "failures": str(failed), "errors": "0", "skipped": str(skipped)}
 
 
-def _add_properties(suite: Element, report: dict[str, Any]) -> None:
+def _add_properties(suite: Element, report: Report) -> None:
     properties = SubElement(suite, "properties")
-    for block in ("model", "data"):
-        for key in ("path", "sha256"):
-            SubElement(properties, "property", {"name": f"{block}.{key}", "value": sayable(report[block][key])})
-    SubElement(properties, "property", {"name": "gen-audit", "value": sayable(report["tool"]["version"])})
+    for name in ("model.path", "model.sha256", "data.path", "data.sha256"):
+        SubElement(properties, "property", {"name": name, "value": sayable(value_at(name, report))})
+    SubElement(properties, "property", {"name": "gen-audit", "value": sayable(report.tool.version)})
 
 
 def _add_case(suite: Element, name: str, statement: Statement) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
-from audit.render.labels import file_name
-from audit.render.metrics import Metric, metrics
+from audit.measures.report import Report
+from audit.render.sentences import file_name
+from audit.render.statements import Metric, metrics
 from audit.report.numbers import interval
 
 KINDS = {"r2": "r_squared"}  # the hub's word, where it differs
@@ -15,18 +15,18 @@ UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 """Beyond what JSON escapes: characters that YAML folds or cannot hold."""
 
 
-def render_model_index(report: dict[str, Any]) -> str:
-    """The YAML of a report's JSON values; the same values give the same bytes."""
-    data = report["data"]
+def render_model_index(report: Report) -> str:
+    """The YAML; the same report gives the same bytes."""
+    data = report.data
     lines = [
         "model-index:",
-        f"- name: {quoted(file_name(report['model']['path']))}",
+        f"- name: {quoted(file_name(report.model.path))}",
         "  results:",
         "  - task:",
         f"      type: {quoted(_task(report))}",
         "    dataset:",
-        f"      name: {quoted(file_name(data['path']))}",
-        f"      type: {quoted(_slug(file_name(data['path'])))}",
+        f"      name: {quoted(file_name(data.path))}",
+        f"      type: {quoted(_slug(file_name(data.path)))}",
         "      split: test",
         "    metrics:",
     ]
@@ -66,12 +66,12 @@ def _metric(metric: Metric) -> list[str]:
     ]
 
 
-def _task(report: dict[str, Any]) -> str:
+def _task(report: Report) -> str:
     """The hub's word for the task, where the layout of the data says what kind of data it is."""
-    task = "regression" if report["model"]["task"] == "regression" else "classification"
-    if report["data"]["layout"] in ("images", "idx", "cifar") and task == "classification":
+    task = "regression" if report.model.task == "regression" else "classification"
+    if report.data.layout in ("images", "idx", "cifar") and task == "classification":
         return "image-classification"
-    return f"tabular-{task}" if report["data"]["layout"] in ("csv", "tsv", "parquet") else task
+    return f"tabular-{task}" if report.data.layout in ("csv", "tsv", "parquet") else task
 
 
 def _slug(name: str) -> str:

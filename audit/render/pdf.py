@@ -63,15 +63,15 @@ def _fonts_without_a_date() -> Iterator[None]:
 def _quiet_about_subsets() -> Iterator[None]:
     """Without WeasyPrint's advice, once per font, to install that library: the page is the same with fontTools."""
 
-    def heard(record: logging.LogRecord) -> bool:
+    def wanted(record: logging.LogRecord) -> bool:
         return not record.getMessage().startswith("Using fontTools instead of HarfBuzz-Subset")
 
     logger = logging.getLogger("weasyprint")
-    logger.addFilter(heard)
+    logger.addFilter(wanted)
     try:
         yield
     finally:
-        logger.removeFilter(heard)
+        logger.removeFilter(wanted)
 
 
 def _weasyprint() -> Any:

@@ -11,33 +11,34 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from audit.render.labels import file_name
+from audit.measures.report import Report
+from audit.render.sentences import file_name
 from audit.render.statements import Statement, loudest_first, statements
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a policy compares, which takes numpy
     from audit.policy import Verdict
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 FINGERPRINT = "statementAndModel/v1"
 
 
-def render_sarif(report: dict[str, Any], verdict: Verdict | None = None) -> str:
-    """The SARIF log of a report's JSON values; the same values give the same bytes."""
+def render_sarif(report: Report, verdict: Verdict | None = None) -> str:
+    """The SARIF log; the same report gives the same bytes."""
     said = statements(report, verdict)
     rules = {statement.key: _rule(statement) for statement in reversed(said)}
     order = list(dict.fromkeys(statement.key for statement in said))
-    model = uri(report["model"]["path"])
+    model = uri(report.model.path)
     run = {
         "tool": {"driver": _driver(report, [rules[key] for key in order])},
-        "automationDetails": {"id": f"gen-audit/{file_name(report['model']['path'])}/"},
+        "automationDetails": {"id": f"gen-audit/{file_name(report.model.path)}/"},
         "invocations": [
-            {"executionSuccessful": True, "commandLine": report["command"], "endTimeUtc": report["created"]}
+            {"executionSuccessful": True, "commandLine": report.command, "endTimeUtc": report.created}
         ],
         "artifacts": [
             {
                 "location": {"uri": model},
                 "roles": ["analysisTarget"],
-                "hashes": {"sha-256": report["model"]["sha256"]},
+                "hashes": {"sha-256": report.model.sha256},
             }
         ],
         "results": _results(said, order, model),
@@ -57,8 +58,8 @@ def uri(path: str) -> str:
     return f"{'file://' if path.startswith('/') else ''}{quote(path, errors='replace')}"
 
 
-def _driver(report: dict[str, Any], rules: list[dict[str, Any]]) -> dict[str, Any]:
-    version = report["tool"]["version"]
+def _driver(report: Report, rules: list[dict[str, Any]]) -> dict[str, Any]:
+    version = report.tool.version
     return {"name": "gen-audit", "version": version, "semanticVersion": version, "rules": rules}
 
 
@@ -82,11 +83,11 @@ def _source(statement: Statement) -> str:
 
 def _results(said: list[Statement], order: list[str], model: str) -> list[dict[str, Any]]:
     """The alerts, loudest first; of several that share rule and title, each is told by its place among them."""
-    heard = loudest_first(said)
-    names = [(statement.key, statement.title) for statement in heard]
+    loud = loudest_first(said)
+    names = [(statement.key, statement.title) for statement in loud]
     places = [names[:index].count(name) for index, name in enumerate(names)]
-    keys = [order.index(statement.key) for statement in heard]
-    return [_result(*each, model) for each in zip(heard, keys, places, strict=True)]
+    keys = [order.index(statement.key) for statement in loud]
+    return [_result(*each, model) for each in zip(loud, keys, places, strict=True)]
 
 
 def _result(statement: Statement, index: int, place: int, model: str) -> dict[str, Any]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from audit.findings.judge import FIRST_PAGE
-from audit.findings.phrases import layer as called
+from audit.findings.findings import FIRST_PAGE
+from audit.findings.sentences import layer as called
+from audit.measures.report import Report
 from audit.render.cards import ALL_CARDS
 from audit.report.numbers import interval, number
+from audit.report.paths import steps_of, value_at
+from audit.report.report import Finding
 
 EVIDENCE = 3  # numbers shown with a finding; the JSON has all
 NAMES = {
@@ -47,31 +50,30 @@ TOWARDS = (
 )
 
 
-def leading(report: dict[str, Any]) -> list[dict[str, Any]]:
+def leading(report: Report) -> list[Finding]:
     """The findings of the first page: those marked for it; of a report without such marks the heaviest."""
-    found: list[dict[str, Any]] = report["findings"]
-    return [finding for finding in found if finding.get("first_page")] or found[:FIRST_PAGE]
+    return [finding for finding in report.findings if finding.first_page] or report.findings[:FIRST_PAGE]
 
 
-def headline(report: dict[str, Any]) -> dict[str, Any] | None:
+def headline(report: Report) -> Finding | None:
     """The finding about the gap itself, with which the first page answers its question."""
-    return next((finding for finding in leading(report) if finding["id"] == "gap"), None)
+    return next((finding for finding in leading(report) if finding.id == "gap"), None)
 
 
-def grave(report: dict[str, Any]) -> int:
+def grave(report: Report) -> int:
     """How many concerns there are besides the answer itself."""
-    return sum(finding["level"] == "concern" for finding in report["findings"] if finding["id"] != "gap")
+    return sum(finding.level == "concern" for finding in report.findings if finding.id != "gap")
 
 
-def further(report: dict[str, Any]) -> list[dict[str, Any]]:
+def further(report: Report) -> list[Finding]:
     """The findings that the first page has no room for."""
     shown = leading(report)
-    return [finding for finding in report["findings"] if finding not in shown]
+    return [finding for finding in report.findings if finding not in shown]
 
 
-def evidence(report: dict[str, Any], finding: dict[str, Any]) -> list[tuple[str, str, str]]:
+def evidence(report: Report, finding: Finding) -> list[tuple[str, str, str]]:
     """Words, path in the JSON and value of the first numbers behind a finding."""
-    cited = {path: value for path, value in finding["evidence"].items() if _has_number(path, finding["evidence"])}
+    cited = {path: value for path, value in finding.evidence.items() if _has_number(path, finding.evidence)}
     rows = [(_words(report, path), path, _value(value)) for path, value in cited.items()]
     return [row for row in rows if row[2]][:EVIDENCE]
 
@@ -86,7 +88,7 @@ def _has_number(path: str, cited: Any) -> bool:
     return ".ci95." not in path or re.sub(r"\.ci95\.([a-z]+)_", r".\1.", path) in cited
 
 
-def _words(report: dict[str, Any], path: str) -> str:
+def _words(report: Report, path: str) -> str:
     """A path as a reader would say it: the title of its card, or its last words, and the layer it is about.
 
     >>> _words({"layers": [{"name": "fc1"}]}, "layers[0].duality.sharp.share")
@@ -94,13 +96,15 @@ def _words(report: dict[str, Any], path: str) -> str:
     >>> _words({}, "gap.loss_gap"), _words({}, "gap.loss_gap_ci95"), _words({}, "data.test.samples")
     ('loss gap', 'loss gap, 95 % interval', 'test samples')
     """
-    layer = re.match(r"layers\[(\d+)\]\.", path)
-    where = f" in {called(report['layers'][int(layer[1])]['name'])}" if layer else ""
-    check = re.fullmatch(r"checks\[(\d+)\]\.(value|tolerance)", path)
-    if check:
-        return f"{report['checks'][int(check[1])]['title']}: {'measured' if check[2] == 'value' else 'limit'}"
-    bounds = path.endswith("_ci95") or ".ci95." in path
-    key = re.sub(r"^(layers\[\d+\]|network)\.|\[\d+\]|_ci95$|(?<=\.)ci95\.", "", path)
+    steps = steps_of(path)
+    if steps[0] == "checks" and steps[-1] in (".value", ".tolerance"):
+        title = value_at("".join((*steps[:-1], ".title")), report)
+        return f"{title}: {'measured' if steps[-1] == '.value' else 'limit'}"
+    of_layer = steps[0] == "layers"
+    where = f" in {called(value_at(''.join((*steps[:2], '.name')), report))}" if of_layer else ""
+    bounds = path.endswith("_ci95") or ".ci95" in steps
+    inside = steps[1:] if of_layer or steps[0] == "network" else steps
+    key = "".join(step for step in inside if step[0] != "[" and step != ".ci95").removeprefix(".").removesuffix("_ci95")
     title = next((card.title for card in ALL_CARDS if card.id == key), None)
     words = title[0].lower() + title[1:] if title and title[1:2].islower() else title
     words = words or NAMES.get(key) or " ".join(key.split(".")[-2 if key.count(".") > 1 else -1 :])

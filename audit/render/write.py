@@ -1,10 +1,11 @@
-"""Renderers: one finished report in, one file out, drawn from the report's JSON alone. A renderer never computes."""
+"""Renderers: one finished report in, one file out. A renderer never computes."""
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from audit.measures.report import Report
 from audit.render.cyclonedx import render_cyclonedx
 from audit.render.junit import render_junit
 from audit.render.model_index import render_model_index
-from audit.render.output import FILES
+from audit.render.output import FILES, staged
 from audit.render.page import render_html, render_markdown
 from audit.render.pdf import PdfUnavailable, write_pdf
 from audit.render.sarif import render_sarif
@@ -54,17 +55,16 @@ def write_report(
     page. A PDF needs libraries that pip cannot install; without them the other files are still written.
     """
     begin = time.perf_counter()
-    values = report.as_read()  # what `gen-audit render` sees later, so that it draws the same page
-    baseline = None if comparison is None else asdict(comparison)
-    page = partial(render_html, values, templates=templates, comparison=baseline)
+    read = report.as_read()  # what `gen-audit render` sees later, so that it draws the same page
+    page = partial(render_html, read, templates=templates, comparison=comparison)
     pages = {
         "json": lambda: _timed(report, time.perf_counter() - begin).to_json(),
         "html": lambda: page(paper=False),
-        "md": lambda: render_markdown(values, templates),
-        "junit": lambda: render_junit(values, verdict),
-        "sarif": lambda: render_sarif(values, verdict),
-        "cyclonedx": lambda: render_cyclonedx(values, verdict),
-        "hf": lambda: render_model_index(values),
+        "md": lambda: render_markdown(read, templates),
+        "junit": lambda: render_junit(read, verdict),
+        "sarif": lambda: render_sarif(read, verdict),
+        "cyclonedx": lambda: render_cyclonedx(read, verdict),
+        "hf": lambda: render_model_index(read),
     }
     files, missing = set(), []
     for kind in sorted(formats, key=lambda kind: kind == "json"):  # the last to be written says how long the pages took
@@ -84,3 +84,16 @@ def _timed(report: Report, seconds: float) -> Report:
     """The report with the time that its pages took; one that was read back keeps its own."""
     timings = report.timings if "render" in report.timings else {"render": seconds, **report.timings}
     return replace(report, timings=timings)
+
+
+def save(report: Report, folder: Path, formats: str | Sequence[str], verdict: Verdict | None) -> list[Path]:
+    """As a program writes a report: the paths of the files; a page that this machine cannot draw is a warning."""
+    names = formats.split(",") if isinstance(formats, str) else formats
+    wanted = list(dict.fromkeys(name.strip() for name in names))
+    if unknown := [name for name in wanted if name not in FILES]:
+        raise UsageError(f"formats: {unknown[0]!r} is no format that exists; choose among {', '.join(FILES)}.")
+    with staged(folder, new_audit=False) as stage:
+        written = write_report(report, stage, wanted, verdict).checked()
+    for missing in written.missing:
+        warnings.warn(missing, stacklevel=3)
+    return [folder / name for name in written.files]

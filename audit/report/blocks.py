@@ -1,11 +1,13 @@
-"""What the report says about the self-checks and assumptions."""
+"""What the report says beside the measures' blocks: self-checks, samples to look at, outcomes, past audits."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
-from audit.report.fields import says
+from audit.report.fields import Kind, says
 
 CHECK_IDS = (
     *("duality-exact", "decomposition-closes", "basis-orthonormal", "bounds-hold"),
@@ -13,6 +15,8 @@ CHECK_IDS = (
     *("piecewise-linear", "interpolation", "gradient-small", "gram-full-rank"),
 )
 """Every check and assumption that an audit can make."""
+CheckKind = Literal["check", "assumption"]
+CheckStatus = Literal["passed", "failed", "skipped"]
 PARITY = "parity"  # told like a self-check, though the report keeps it with the model
 
 
@@ -21,11 +25,11 @@ class Check:
     """One thing that was tried on the audited model itself, or one assumption that was looked at."""
 
     id: str
-    kind: str = says(
+    kind: CheckKind = says(
         "check: a number is not to be trusted where it failed; assumption: the theory is not about this model"
     )
     title: str
-    status: str = says("passed, failed or skipped")
+    status: CheckStatus = says("passed, failed or skipped")
     value: float | None = says("what was measured", default=None)
     tolerance: float | None = says("what it was held against", default=None)
     explanation: str
@@ -48,7 +52,7 @@ def worst(id: str, title: str, value: float, tolerance: float, explanation: str,
     )
 
 
-def skipped(id: str, title: str, why: str, affects: list[str], kind: str = "check") -> Check:
+def skipped(id: str, title: str, why: str, affects: list[str], kind: CheckKind = "check") -> Check:
     """A check that could not be made here, and why."""
     return Check(id=id, kind=kind, title=title, status="skipped", explanation=why, affects=affects)
 
@@ -103,6 +107,8 @@ class Gallery:
 
 # What the model did on each sample, kept so that two reports can be compared sample by sample. Not on the page.
 
+LARGEST_LOSS = 1e150  # its square is still a number
+
 
 @dataclass(frozen=True, kw_only=True)
 class SplitOutcomes:
@@ -110,7 +116,7 @@ class SplitOutcomes:
 
     sha256: str = says("of the samples and labels in use, as read: equal in two reports that judged the same samples")
     samples: int = says("samples in use; where there are more than positions, a fixed draw of them is kept")
-    positions: list[int] = says("in the split as stored, ascending")
+    positions: list[int] = says("in the split as stored, ascending", min_length=1)
     loss: list[float] = says("loss of each sample; for regression half its squared error")
     wrong: list[int] | None = says("1 where the answer is wrong, else 0; null for regression", default=None)
 
@@ -123,6 +129,25 @@ class Outcomes:
     test: SplitOutcomes
 
 
+def outcomes_faults(outcomes: Outcomes, task: str) -> Iterator[str]:
+    """What is wrong with outcomes that have every field, each with its path."""
+    for name in ("train", "test"):
+        split: SplitOutcomes = getattr(outcomes, name)
+        places, kept = split.positions, len(split.positions)
+        if split.wrong is None and task != "regression":
+            yield f"outcomes.{name}.wrong is null, though the task is {task}"
+        if not kept == len(split.loss) == (kept if split.wrong is None else len(split.wrong)):
+            yield f"outcomes.{name}: positions, loss and wrong are not of one length"
+        if any(later <= earlier for earlier, later in zip((-1, *places), places, strict=False)) or kept > split.samples:
+            yield f"outcomes.{name}.positions are not those of different samples, in ascending order"
+        if places and places[-1] >= 2**63:
+            yield f"outcomes.{name}.positions: no split has {places[-1]} samples"
+        if any(abs(loss) > LARGEST_LOSS for loss in split.loss):
+            yield f"outcomes.{name}.loss is too large to be one"
+        if split.wrong is not None and not {*split.wrong} <= {0, 1}:
+            yield f"outcomes.{name}.wrong holds something other than 0 and 1"
+
+
 # Past audits of the same architecture on the same data, to see a new one beside them.
 
 
@@ -132,7 +157,7 @@ class ReferenceNumber:
 
     key: str = says("its path in report.json")
     name: str
-    kind: str = says("how it is shown: number, percent or share")
+    kind: Kind = says("how it is shown: number, percent or share")
     value: float = says("in this audit")
     low: float
     median: float

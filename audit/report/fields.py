@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from audit.maths import Interval as Interval
 
+CHECKED = ("ge", "min_length")  # limits of a field that are checked when a report is read
+Kind = Literal["number", "percent", "share"]
+"""How a number is shown."""
 
-def says(description: str, **default: Any) -> Any:
-    """A field with the sentence that the JSON Schema prints for it."""
-    return field(metadata={"description": description}, **default)
+
+def says(description: str, **given: Any) -> Any:
+    """A field with the sentence that the JSON Schema prints for it, and the limits that it is read with."""
+    limits = {name: given.pop(name) for name in CHECKED if name in given}
+    return field(metadata={"description": description, **limits}, **given)
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,6 @@ class Compared:
     key: str  # its path in the JSON
     name: str
     section: str
-    kind: str = "number"
+    kind: Kind = "number"
     judged: bool = False  # whether lower is better, without doubt
     of_weights: bool = False  # whether it runs over layers or weights, so that it needs the same ones on both sides

@@ -1,4 +1,4 @@
-"""What every report has beside the blocks of the measures, and how it is written as JSON and read back.
+"""What every report has beside the blocks of the measures: what was audited, and what was made of the numbers.
 
 `audit.measures.report.Report` puts the measures' blocks between these. The field names are public: they may be added
 to, never renamed. A number that does not exist is null, and `skipped` beside it says why; NaN and Infinity never leave
@@ -7,23 +7,107 @@ this room.
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Literal
 
-from audit.errors import UsageError
-from audit.report.blocks import Check, Gallery, Outcomes, Reference
-from audit.report.document import adapter_of
+from audit.report.blocks import Check, Gallery, Outcomes, Reference, outcomes_faults
 from audit.report.fields import says
-from audit.report.identity import DataReport, ModelReport, Tool
-from audit.report.paths import leaves, not_finite
+from audit.report.paths import leaves, not_finite, value_at
 
 SCHEMA = "gen-audit/1"
-NUMBERS = re.compile(r"\[\n[-+.\deE,\s]+\]")  # a list of numbers, which goes on one line; no string holds a line break
-Kind = TypeVar("Kind", bound="Head")
+Task = Literal["classification", "binary", "regression"]
+LossName = Literal["cross_entropy", "bce", "mse"]
+Level = Literal["good", "note", "watch", "concern"]
+LEVELS: tuple[Level, ...] = ("concern", "watch", "note", "good")  # heaviest first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """What made the report."""
+
+    name: str
+    version: str
+    python: str
+    torch: str
+    onnxruntime: str
+    platform: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParityReport:
+    """How well the converted network agrees with the file's own runtime, on real samples."""
+
+    against: str
+    samples: int
+    batch_sizes: list[int]
+    max_abs_diff: float
+    tolerance: float = says("largest difference that would have been let through; beyond it the audit stops")
+    widened: bool = says("whether the tolerance is wider than usual, as the network magnifies rounding", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputReport:
+    """What the network takes."""
+
+    name: str
+    shape: list[int] = says("shape of one sample as it was fed")
+    dtype: str
+    batch: int | None = says("a batch size the file insists on", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelReport:
+    """The audited model."""
+
+    path: str
+    format: str
+    sha256: str = says("of the file; with weights in files beside it, of all of them one after the other")
+    parameters: int
+    task: Task = says("classification, binary or regression")
+    loss: LossName = says("cross_entropy (nats), bce, or mse (half the squared error, summed over outputs)")
+    output: str = says("logits, or scores for regression: what every measure is about")
+    output_name: str
+    outputs: int = says("how many numbers it answers with", ge=1)
+    head: str = says("the final layer that was taken off to reach the logits: none, softmax, log_softmax, sigmoid, …")
+    input: InputReport
+    opset: int | None
+    parity: ParityReport | None = says("null where the file has no runtime of its own to compare with")
+    notes: list[str] = says("what was done to the model on the way in")
+    factor: float = says("what its scores were multiplied by before anything was measured", default=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitReport:
+    """One split as used."""
+
+    samples: int = says("samples used")
+    total: int = says("samples in the folder")
+    class_counts: dict[str, int] | None = says("samples used per class; null for regression")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataReport:
+    """The data the model was judged on."""
+
+    path: str
+    layout: str
+    sha256: str
+    classes: int | None
+    class_names: list[str] | None
+    train: SplitReport
+    test: SplitReport
+    split_is_ours: bool = says("true where gen-audit made the split: the gap is then no evidence about the release")
+    notes: list[str] = says("how the inputs were read and fitted to the model")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNotMeasured:
+    """A layer with weights that was not measured, and why."""
+
+    name: str
+    op: str
+    why: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +134,7 @@ class Finding:
     """A sentence for the reader, with what it rests on."""
 
     id: str
-    level: str = says("good, note, watch or concern")
+    level: Level = says("good, note, watch or concern")
     title: str
     explanation: str
     evidence: dict[str, Any] = says("what it rests on: paths of this JSON, and the value that stands there")
@@ -71,6 +155,8 @@ class NotJudged:
 class Head:
     """What was audited, when and how: the first lines of a report."""
 
+    __pydantic_config__ = {"allow_inf_nan": False}  # noqa: RUF012  # pydantic's name, of this class and all inside it
+
     schema: str
     created: str
     tool: Tool
@@ -78,10 +164,6 @@ class Head:
     settings: dict[str, Any]
     model: ModelReport
     data: DataReport
-
-    def faults(self) -> Iterator[str]:
-        """What cannot be in a report that has every field, with its path: see `audit.report.soundness`."""
-        yield from ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,26 +182,20 @@ class Foot:
     )
 
 
-def as_json(values: Mapping[str, Any]) -> str:
-    """The contract: stable key order, numbers in full, no NaN."""
-    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
-    return NUMBERS.sub(lambda found: f"[{' '.join(found[0][1:-1].split())}]", text) + "\n"
+def faults(head: Head, foot: Foot) -> Iterator[str]:
+    """What the types cannot see around the measures' blocks, each fault with its path. Both are the same report.
 
-
-def read_json(kind: type[Kind], text: str, name: str) -> Kind:
-    """A report of type `kind`, or a sentence that says what is wrong with it."""
-    from pydantic import ValidationError
-    from pydantic_core import from_json
-
-    try:
-        report: Kind = adapter_of(kind).validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        wrong = f"{name}: is not a {SCHEMA} report ({'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']})"
-        raise UsageError(f"{wrong}; make it anew with `gen-audit report`.") from error
-    if report.schema != SCHEMA:
-        raise UsageError(f"{name}: is a {report.schema} report, not a {SCHEMA} one; read it with what made it.")
-    infinite = (f"{path} is not a finite number" for path, value in leaves(from_json(text)) if not_finite(value))
-    if broken := next(chain(infinite, report.faults()), None):
-        raise UsageError(f"{name}: is damaged ({broken}); make it anew with `gen-audit report`.")
-    return report
+    Whoever reads a report may then rely on it: no page, comparison or gate looks for damage again.
+    """
+    anything = {"settings": head.settings, "findings": [{"evidence": finding.evidence} for finding in foot.findings]}
+    for path, value in leaves(anything):
+        if not_finite(value):
+            yield f"{path} is not a finite number"
+    if foot.outcomes is not None:
+        yield from outcomes_faults(foot.outcomes, head.model.task)
+    for place, finding in enumerate(foot.findings):
+        for path in (path for path in finding.evidence if "[" in path):  # a member by position, which pages look up
+            try:
+                value_at(path, head)
+            except LookupError as error:
+                yield f"findings[{place}] rests on {error}"

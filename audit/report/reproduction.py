@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from audit.report.paths import children, join
+
 RELATIVE = 1e-6  # of the number, or of the largest number in its list
 NOISE = 1e-6  # numbers that are rounding errors themselves: absolute, or the tolerance that stands beside them
 NOISE_KEYS = ("residual", "orthonormality", "max_abs_diff")
@@ -85,19 +87,19 @@ def _pairs(
     """Everything under a path that is compared, beside what is there now."""
     if path in PLACES:
         return
-    if isinstance(before, Mapping):
+    inside, there = children(before), children(now) or {}
+    if inside is None:
+        if same_tool or not isinstance(before, str) or _is_word(path, before):
+            yield Difference(path, before, _plain(now), _allowed(path, before, near or {}, scale))
+    elif isinstance(before, Mapping):
         for key in _keys(before, now, same_tool):
-            inner = now.get(key) if isinstance(now, Mapping) else None
-            yield from _pairs(f"{path}.{key}", before.get(key), inner, same_tool, before)
-    elif isinstance(before, list):
-        there = now if isinstance(now, list) else []
+            yield from _pairs(join(path, key), before.get(key), there.get(key), same_tool, before)
+    else:
         largest = max((abs(item) for item in before if _number(item)), default=0.0)
         if len(there) != len(before):
             yield Difference(f"{path} (length)", len(before), len(there))
-        for place, item in enumerate(before[: len(there)]):
-            yield from _pairs(f"{path}[{place}]", item, there[place], same_tool, near, largest)
-    elif same_tool or not isinstance(before, str) or _is_word(path, before):
-        yield Difference(path, before, _plain(now), _allowed(path, before, near or {}, scale))
+        for place, item in [*inside.items()][: len(there)]:
+            yield from _pairs(join(path, place), item, there.get(place), same_tool, near, largest)
 
 
 def _is_word(path: str, text: str) -> bool:
@@ -106,7 +108,7 @@ def _is_word(path: str, text: str) -> bool:
 
 def _plain(value: Any) -> Value:
     """A value as it is; of a whole block that stands where there was none, only that."""
-    return value if value is None or isinstance(value, (bool, int, float, str)) else "a block"
+    return value if children(value) is None else "a block"
 
 
 def _allowed(path: str, before: Any, near: Mapping[str, Any], scale: float) -> float:

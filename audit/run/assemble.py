@@ -7,13 +7,13 @@ import datetime
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from audit import __version__
-from audit.data.base import Data, Split
+from audit.data.dataset import Data, Split
 from audit.measures.catalogue import LayerBlocks, NetworkBlocks, ReportBlocks
 from audit.measures.contract import Audit, Measurement
 from audit.measures.report import LayerReport, Report
@@ -23,8 +23,18 @@ from audit.model.parity import Parity
 from audit.network.layers import DenseLayer
 from audit.network.records import Outcome
 from audit.report.blocks import Check, Outcomes, SplitOutcomes
-from audit.report.identity import DataReport, InputReport, ModelReport, ParityReport, PassedByReport, SplitReport, Tool
-from audit.report.report import SCHEMA
+from audit.report.report import (
+    SCHEMA,
+    DataReport,
+    InputReport,
+    LayerNotMeasured,
+    LossName,
+    ModelReport,
+    ParityReport,
+    SplitReport,
+    Task,
+    Tool,
+)
 from audit.run.gallery import make_gallery
 
 WIDENED = (
@@ -59,7 +69,7 @@ def assemble(measured: Measured) -> Report:
         model=_model(audit, measured.parity),
         data=_data(audit.data),
         layers=[_layer(layer, measured.results, len(audit.train)) for layer in audit.layers],
-        passed_by=[PassedByReport(name=layer.name, op=layer.op, why=layer.why) for layer in audit.passed_by],
+        passed_by=[LayerNotMeasured(name=layer.name, op=layer.op, why=layer.why) for layer in audit.passed_by],
         network=NetworkBlocks(**_blocks(found, NetworkBlocks)),
         gallery=make_gallery(audit.data, found["duality"].network, found["hygiene"].network),
         checks=measured.checks,
@@ -103,8 +113,8 @@ def _model(audit: Audit, parity: Parity | None) -> ModelReport:
         format=model.format,
         sha256=model.sha256,
         parameters=sum(parameter.numel() for parameter in audit.network.parameters()),
-        task=audit.task,
-        loss=audit.loss.name,
+        task=cast(Task, audit.task),
+        loss=cast(LossName, audit.loss.name),
         output="scores" if audit.task == "regression" else "logits",
         output_name=model.output,
         outputs=audit.train_outcome.scores.shape[1],

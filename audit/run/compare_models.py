@@ -7,7 +7,7 @@ from pathlib import Path
 
 from audit.compare.comparable import Named
 from audit.compare.compare import compare_reports
-from audit.compare.inside import AtOneLoss, Measured
+from audit.compare.network_numbers import AtOneLoss, Measured
 from audit.compare.result import Comparison, Matched
 from audit.measures.report import Report
 from audit.run.overflow import ordinary_sizes

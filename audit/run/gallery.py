@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.data.base import Data, Picture, Split
+from audit.data.dataset import Data, Picture, Split
 from audit.measures.duality.block import Carriers, SampleGap
 from audit.measures.hygiene.block import Hygiene
 from audit.report.blocks import NEIGHBOURS, PAIRS, SUSPECTS, FeatureDifference, Gallery, PairFeatures, Thumbnail

@@ -14,13 +14,13 @@ import torch
 from torch import nn
 
 from audit.data import read_data
-from audit.data.base import Data
-from audit.data.given import given_data
+from audit.data.dataset import Data
+from audit.data.in_memory import data_in_memory
 from audit.errors import UsageError
 from audit.measures.report import Report
 from audit.model import load_model
 from audit.model.base import Model
-from audit.model.given import estimator_file, given_network, is_estimator, load_estimator
+from audit.model.torch.given import estimator_file, given_network, is_estimator, load_estimator
 from audit.run.pipeline import Sources, audit_sources
 from audit.run.progress import progress_for
 from audit.settings import Settings
@@ -48,7 +48,7 @@ def _loader(model: Any, stack: ExitStack) -> Callable[[Settings], Model]:
 
 def _reader(train: Any, test: Any) -> Callable[[Settings], Data]:
     if not isinstance(train, (str, Path)):
-        return partial(given_data, train, test)
+        return partial(data_in_memory, train, test)
     if test is not None:
         raise UsageError("audit_model: train is a folder, which holds its own test split; leave test out.")
     return partial(read_data, Path(train))

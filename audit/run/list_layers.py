@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from audit.errors import ModelError
-from audit.model import load_model
+from audit.model import canonical_form, load_model
 from audit.model.base import Model
-from audit.model.common import first_line, float_type
-from audit.model.trace import accepts, trace
+from audit.model.batches import accepts, float_type
+from audit.model.foreign import first_line
 from audit.network.layers import Layers, find_layers
 from audit.settings import Settings
 
@@ -24,7 +24,7 @@ def list_layers(model_path: Path, settings: Settings) -> tuple[Model, Layers]:
     """The layers of a model, without waking the measures."""
     model = load_model(model_path, settings)
     example = example_input(model, settings.input_shape)
-    model = trace(model, example, settings=settings)
+    model = canonical_form(model, example, settings=settings)
     example = example.to(float_type(model.network)) if example.is_floating_point() else example
     try:
         return model, find_layers(model, example, settings.conv)

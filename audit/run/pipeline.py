@@ -9,21 +9,22 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.checks import run_checks
-from audit.data import fit, read_data, settle_task
-from audit.data.base import Data
+from audit.data import choose_fitting, read_data, resolve_task
+from audit.data.dataset import Data
 from audit.data.labels import UnnamedClasses, listed
 from audit.errors import DataError
-from audit.findings import judge
+from audit.findings import add_findings
 from audit.measures.contract import Audit
 from audit.measures.report import Report
 from audit.measures.suite import Results, run_suite
-from audit.model import load_model
+from audit.model import canonical_form, load_model
 from audit.model.base import Model
+from audit.model.batches import accepts, alike
 from audit.model.parity import Parity, check_behaviour, check_parity
-from audit.model.trace import accepts, alike, trace
 from audit.run.assemble import Measured, assemble
 from audit.run.overflow import check_finite, ordinary_sizes
 from audit.run.progress import Progress
@@ -33,6 +34,7 @@ from audit.run.temperature import at_train_loss
 from audit.settings import Settings
 
 PARITY_SAMPLES = 64
+TRACED = 8  # of them, for the first look at a network that does not say what it takes
 
 
 @dataclass(frozen=True)
@@ -73,18 +75,11 @@ def audit_sources(
     with progress.stage("load", "Loading the model"):
         model = sources.load(settings)
     with progress.stage("read", "Reading the data"):
-        stored = _read(sources.read, settings, model.classes)
-        fed = _fed_as(model, settings)
-        data = fit(stored, model.input.shape, partial(accepts, model), fed, partial(alike, model))
+        model, data = _fitted(model, _read(sources.read, settings, model.classes), settings)
     with progress.stage("parity", "Comparing with the file's own runtime"):
-        model, parity = trusted(model, data, settings)
-        if _fed_as(model, settings) != fed:  # that it takes whole numbers is seen when it first runs
-            data = fit(
-                stored, model.input.shape, partial(accepts, model), _fed_as(model, settings), partial(alike, model)
-            )
-        del stored  # what was read may be as large as what is fed
+        parity = trusted(model, data)
     with progress.stage("forward", "Running both splits"):
-        task, data = settle_task(data, _outputs(model, data), model.head, settings.task)
+        task, data = resolve_task(data, _outputs(model, data), model.head, settings.task)
         audit = set_up_audit(model, data, task, settings)
         if train_loss is not None:
             audit = set_up_audit(at_train_loss(audit, train_loss), data, task, settings)
@@ -94,7 +89,7 @@ def audit_sources(
             checks = run_checks(audit, results)
         measured = Measured(audit, results, parity, checks, find_warnings(audit, results), command, progress.timings)
         report = check_finite(assemble(measured))
-    return Audited(judge(report), audit, results)
+    return Audited(add_findings(report), audit, results)
 
 
 def _read(read: Callable[[Settings], Data], settings: Settings, own: tuple[str, ...] | None) -> Data:
@@ -110,13 +105,24 @@ def _read(read: Callable[[Settings], Data], settings: Settings, own: tuple[str, 
         ) from error
 
 
-def trusted(model: Model, data: Data, settings: Settings) -> tuple[Model, Parity | None]:
-    """The model in its canonical form, shown to answer as its file does, every time, each sample by itself."""
-    rows = np.linspace(0, len(data.train) - 1, min(PARITY_SAMPLES, len(data.train))).astype(int)
-    x = data.train.x[rows]
-    model = trace(model, torch.from_numpy(np.ascontiguousarray(x[:8])), settings=settings)
+def _fitted(model: Model, stored: Data, settings: Settings) -> tuple[Model, Data]:
+    """The model in its canonical form, and the data as it takes them: its number type is seen when it first runs."""
+    fed = _fed_as(model, settings)
+    fitting = choose_fitting(stored, model.input.shape, partial(accepts, model), fed, partial(alike, model))
+    example = fitting.example(_parity_rows(stored)[:TRACED], fed)
+    model = canonical_form(model, torch.from_numpy(example), settings=settings)
+    return model, fitting.fit(_fed_as(model, settings))
+
+
+def _parity_rows(data: Data) -> NDArray[np.int64]:
+    return np.linspace(0, len(data.train) - 1, min(PARITY_SAMPLES, len(data.train))).astype(np.int64)
+
+
+def trusted(model: Model, data: Data) -> Parity | None:
+    """Shows that the model answers as its file does, every time, each sample by itself."""
+    x = data.train.x[_parity_rows(data)]
     check_behaviour(model, x)
-    return model, None if model.reference is None else check_parity(model, x)
+    return None if model.reference is None else check_parity(model, x)
 
 
 def _fed_as(model: Model, settings: Settings) -> Settings:

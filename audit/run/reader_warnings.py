@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit.data.base import Data
-from audit.findings.conditions import balanced_accuracy, no_better_than_guessing
+from audit.data.dataset import Data
+from audit.maths.shares import balanced_accuracy, chance, no_better_than_guessing
 from audit.measures.contract import Audit
 from audit.measures.gap.measure import r_squared
 from audit.measures.hygiene.block import Hygiene
@@ -56,19 +56,19 @@ def _class_warning(train: Outcome, outputs: int) -> str | None:
     labels, wrong = np.asarray(train.labels), np.asarray(train.wrong)
     classes = [labels == label for label in np.unique(labels)]
     rows = [(int(members.sum()), float(wrong[members].mean())) for members in classes]
-    balanced, chance = balanced_accuracy(rows), 1 / max(outputs, 2)
-    if not no_better_than_guessing(rows, chance):
+    balanced, guess = balanced_accuracy(rows), chance(outputs)
+    if not no_better_than_guessing(rows, guess):
         return None
     relabelled = _best_relabelling(train)
     hint = (
         f" If each predicted class is renamed to the label it meets most, {relabelled:.0%} are right: the class order "
         "is probably wrong (set `classes`)."
-        if relabelled > 2 * chance and relabelled > 0.5
+        if relabelled > 2 * guess and relabelled > 0.5
         else ""
     )
     return (
         f"The model is no better than guessing on its own train data ({1 - wrong.mean():.1%} right, balanced over "
-        f"classes {balanced:.1%}, chance {chance:.1%}). Preprocessing (scale, mean/std, channel order) or class order "
+        f"classes {balanced:.1%}, chance {guess:.1%}). Preprocessing (scale, mean/std, channel order) or class order "
         f"is probably not what the model was trained with; correct it before believing any number below.{hint}"
     )
 

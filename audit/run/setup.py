@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from audit.curvature.spectrum import Spectra
-from audit.data.base import Data, Split
+from audit.data.dataset import Data, Split
 from audit.errors import ModelError, UsageError
+from audit.maths.resample import Bootstrap
 from audit.measures.contract import Audit
 from audit.model.base import Model
 from audit.network.capture import Capture
 from audit.network.hooks import as_fed, has_convolutions, scores
-from audit.network.layers import find_layers, nothing_to_measure
-from audit.network.loss import LOSS_OF_TASK
+from audit.network.layers import Layers, find_layers, nothing_to_measure
+from audit.network.loss import LOSS_OF_TASK, Loss
 from audit.network.memory import budget_bytes, bytes_per_sample, chunk_size, without_what_does_not_fit
 from audit.network.records import Outcome, Records
 from audit.settings import Settings
@@ -24,6 +26,7 @@ from audit.settings import Settings
 PROBE = 3  # samples that the layers are watched with
 TRAIN_SHARE = 0.4  # of the memory left, for the records of the train split; measures take as much again beside them
 TEST_SHARE = 0.1  # … and of the test split
+BOOTSTRAP_SHARE = 0.1  # … and the most of it that the counts of a bootstrap may take
 WORTHWHILE = 8  # samples at once, below which running all backward passes side by side does not pay
 
 
@@ -31,26 +34,14 @@ def set_up_audit(model: Model, data: Data, task: str, settings: Settings) -> Aud
     """Chooses precision, device and chunk size, finds the layers, and runs the test split forward."""
     network = in_precision(model.network, settings)
     train, test = (_tensors(split, task) for split in (data.train, data.test))
-    example = _example(network, train[0], model.input.batch)
     layers = find_layers(model, _example(model.network, train[0], model.input.batch), settings.conv)
     if not layers.dense:
         raise ModelError(nothing_to_measure(model, layers, settings.conv))
-    loss = LOSS_OF_TASK[task]
-    budget = budget_bytes(settings.memory)
     standing = sum(part.numel() * part.element_size() for part in (*train, *test, *network.parameters()))
-    one_batch = example[: model.input.batch]
-    outputs = scores(network, one_batch).shape[1]
-    least = example[: model.input.batch or 1]
-    layers = without_what_does_not_fit(network, least, layers, outputs, budget - standing)
-    side_by_side = not has_convolutions(network)
-    per_sample = bytes_per_sample(network, one_batch, layers.dense, outputs, side_by_side)
-    if side_by_side and budget - standing < WORTHWHILE * per_sample:
-        side_by_side = False
-        per_sample = bytes_per_sample(network, one_batch, layers.dense, outputs, side_by_side)
-    measured = any(layer.patches is not None for layer in layers.dense)  # their patches outweigh the backward passes
-    chunk = chunk_size(per_sample, budget, standing, in_turn=has_convolutions(network) and not measured)
-    capture = Capture(network, layers.dense, loss, chunk, model.input.batch, side_by_side)
-    left = budget - standing - chunk * per_sample
+    room = Room(budget_bytes(settings.memory), standing)
+    layers, capture, left = _fitted(model, network, LOSS_OF_TASK[task], layers, train[0], room)
+    bootstrap = _bootstrap(settings, len(train[0]), int(BOOTSTRAP_SHARE * left))
+    left -= bootstrap.bytes
     train_records = Records(capture, *train, int(TRAIN_SHARE * left), full=True)
     test_records = Records(capture, *test, int(TEST_SHARE * left), full=False)
     return Audit(
@@ -59,7 +50,7 @@ def set_up_audit(model: Model, data: Data, task: str, settings: Settings) -> Aud
         network=network,
         layers=layers.dense,
         passed_by=layers.passed_by,
-        loss=loss,
+        loss=capture.loss,
         data=data,
         capture=capture,
         train=train_records,
@@ -67,8 +58,48 @@ def set_up_audit(model: Model, data: Data, task: str, settings: Settings) -> Aud
         train_outcome=Outcome.of(capture.forward(*train)),
         test_outcome=Outcome.of(test_records, "test"),
         spectra=Spectra(train_records, settings.directions, settings.seed),
+        bootstrap=bootstrap,
         settings=settings,
     )
+
+
+@dataclass(frozen=True)
+class Room:
+    """The memory of an audit, in bytes."""
+
+    budget: int
+    standing: int  # what the model and the data take of it anyway
+
+    @property
+    def free(self) -> int:
+        """What is left for the work."""
+        return self.budget - self.standing
+
+
+def _fitted(
+    model: Model, network: nn.Module, loss: Loss, layers: Layers, x: Tensor, room: Room
+) -> tuple[Layers, Capture, int]:
+    """The layers that fit into the room, how their samples are run, and the bytes that are left beside a chunk."""
+    batch = model.input.batch
+    example = _example(network, x, batch)
+    outputs = scores(network, example[:batch]).shape[1]
+    layers = without_what_does_not_fit(network, example[: batch or 1], layers, outputs, room.free)
+    convolves = has_convolutions(network)
+    side_by_side = not convolves
+    per_sample = bytes_per_sample(network, example[:batch], layers.dense, outputs, side_by_side)
+    if side_by_side and room.free < WORTHWHILE * per_sample:
+        side_by_side = False
+        per_sample = bytes_per_sample(network, example[:batch], layers.dense, outputs, side_by_side)
+    patches = any(layer.patches is not None for layer in layers.dense)  # they outweigh the backward passes
+    chunk = chunk_size(per_sample, room.budget, room.standing, in_turn=convolves and not patches)
+    capture = Capture(network, layers.dense, loss, chunk, batch, side_by_side)
+    return layers, capture, room.free - chunk * per_sample
+
+
+def _bootstrap(settings: Settings, samples: int, room: int) -> Bootstrap:
+    """Keeps the counts for the train samples where these fit into `room` bytes."""
+    keep = samples if samples * settings.bootstrap <= room else 0
+    return Bootstrap(settings.bootstrap, settings.seed, keep)
 
 
 def in_precision(network: nn.Module, settings: Settings) -> nn.Module:

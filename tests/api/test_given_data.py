@@ -22,7 +22,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from audit.data.given import given_data
+from audit.data.in_memory import data_in_memory
 from audit.settings import Settings
 
 
@@ -64,7 +64,7 @@ def test_however_the_samples_are_handed_over_the_numbers_are_the_same() -> None:
 def test_a_sampler_of_a_subset_makes_the_split() -> None:
     train, test = tensors("relu")
     rows = [40, 3, 100, *range(50, 90)]
-    split = given_data(DataLoader(train, 8, sampler=SubsetRandomSampler(rows)), test, Settings()).train
+    split = data_in_memory(DataLoader(train, 8, sampler=SubsetRandomSampler(rows)), test, Settings()).train
     x, y = pairs("relu")[0]
     assert (split.x == x[sorted(rows)]).all() and (split.y == y[sorted(rows)]).all()
 
@@ -82,7 +82,7 @@ def test_a_sampler_of_a_subset_makes_the_split() -> None:
 )
 def test_every_sample_is_read_once_and_in_order(options: dict[str, Any]) -> None:
     train, test = tensors("relu")
-    split = given_data(DataLoader(train, **options), test, Settings()).train
+    split = data_in_memory(DataLoader(train, **options), test, Settings()).train
     assert (split.x == data_of("relu").x_train).all() and (split.y == data_of("relu").y_train).all()
 
 
@@ -98,10 +98,10 @@ class Jittered(Dataset):  # type: ignore[type-arg]
 
 
 def test_samples_that_change_from_reading_to_reading_are_named() -> None:
-    notes = given_data(Jittered(), pairs("relu")[1], Settings()).notes
+    notes = data_in_memory(Jittered(), pairs("relu")[1], Settings()).notes
     assert any("The train samples change from reading to reading" in note for note in notes)
 
 
 def test_a_share_can_be_held_out() -> None:
-    data = given_data(pairs("relu")[0], None, Settings(test_fraction=0.3))
+    data = data_in_memory(pairs("relu")[0], None, Settings(test_fraction=0.3))
     assert (len(data.train), len(data.test), data.split_is_ours) == (77, 33, True)

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from drawn import render_notebook
 from in_memory import assert_same, numbers, wine
 
 from audit import Report
 from audit.errors import UsageError
-from audit.render.notebook import render_notebook
 
 
 def test_a_report_saves_itself(tmp_path: Path) -> None:

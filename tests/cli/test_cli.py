@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import re
-import resource
 import select
 import shlex
 import signal
@@ -22,7 +21,6 @@ from places import ROOT
 
 SAMPLE = (str(ROOT / "samples" / "healthy.onnx"), str(ROOT / "samples" / "mnist"))
 FLAGS = [part for key, value in QUICK.items() for part in (f"--{key.replace('_', '-')}", str(value))]
-HEAVY = {"torch", "onnx", "onnx2torch", "onnxruntime", "weasyprint", "matplotlib", "numpy", "pyarrow", "PIL", "jinja2"}
 ENDINGS = ("html", "pdf", "json", "md")
 BLOCKED = (
     "import sys\n"
@@ -132,18 +130,6 @@ def test_layers_as_a_table_and_as_json(folder: Path) -> None:
     assert listed["passed_by"] == []
 
 
-def test_help_is_quick_and_wakes_nothing_heavy(tmp_path: Path) -> None:
-    spent = []
-    for _ in range(3):
-        before = _cpu_of_children()
-        assert "Will this model hold up on data it has not seen" in done("--help", cwd=tmp_path)
-        spent.append(_cpu_of_children() - before)
-    assert min(spent) < 0.3
-    names = "import atexit, sys; atexit.register(lambda: print(*sys.modules))\n"
-    awake = {name.split(".")[0] for name in done("--help", cwd=tmp_path, before=names).split()}
-    assert "typer" in awake and not awake & HEAVY
-
-
 @pytest.mark.parametrize(("given", "taken"), [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7")])
 def test_threads_wait_asleep_unless_told_otherwise(tmp_path: Path, monkeypatch, given, taken) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
@@ -151,11 +137,6 @@ def test_threads_wait_asleep_unless_told_otherwise(tmp_path: Path, monkeypatch, 
         monkeypatch.setenv(name, value)
     told = "import atexit, os; atexit.register(lambda: print(os.environ['GOMP_SPINCOUNT']))\n"
     assert done("--help", cwd=tmp_path, before=told).split()[-1] == taken
-
-
-def _cpu_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 @pytest.mark.parametrize(
@@ -177,7 +158,7 @@ def test_what_the_user_can_put_right_is_2(arguments: tuple[str, ...], words: str
 
 
 def test_our_own_fault_is_3_and_asks_to_be_reported(tmp_path: Path) -> None:
-    finished = run("schema", cwd=tmp_path, before="import audit.report.document; del audit.report.document.schema_of\n")
+    finished = run("schema", cwd=tmp_path, before="import audit.report.schema; del audit.report.schema.schema_of\n")
     assert (finished.returncode, finished.stdout) == (3, "")
     assert "Traceback" in finished.stderr
     assert re.search(

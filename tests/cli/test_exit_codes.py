@@ -28,7 +28,7 @@ ASKED = {
     "layers": (("layers", SAMPLE[0]), "audit.run.list_layers"),
     "render": (("render", EXAMPLE), "audit.render.write"),
     "explain": (("explain", "kappa"), "audit.render.cards"),
-    "schema": (("schema",), "audit.report.document"),
+    "schema": (("schema",), "audit.report.schema"),
 }
 UNUSABLE = {
     "report": ("report", "model.onnx", "data", "-f", "docx"),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
-import stat
-import subprocess
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +14,10 @@ import pytest
 from forks import Forks, forking
 from formats import data_of, example_of, trained, write_onnx
 from reports import EXAMPLE, classification
-from test_cli import BLOCKED, FLAGS, ROOT, command, done, run
+from test_cli import BLOCKED, FLAGS, done, run
 
+from audit.cli.verify import _settings
+from audit.measures.report import Report
 from audit.policy.parse import DEFAULT
 
 
@@ -150,9 +151,11 @@ def test_the_one_number_that_was_changed_is_found(release: Path) -> None:
     assert told["identical"] == told["compared"] - 1 > 1000
 
 
-def test_a_strangers_report_cannot_make_verify_run_code(forks: Forks, tmp_path: Path) -> None:
+@pytest.mark.parametrize("spelt", ["trust_pickle", "trust-pickle"])
+def test_a_strangers_report_cannot_make_verify_run_code(spelt: str, forks: Forks, tmp_path: Path) -> None:
     report = classification()
-    report["settings"] |= {"trust_pickle": True}
+    del report["settings"]["trust_pickle"]
+    report["settings"] |= {spelt: True}
     (tmp_path / "report.json").write_text(json.dumps(report))
     refused = forks.run("verify", "report.json", "model.pt", "data", cwd=tmp_path)
     assert refused.returncode == 2
@@ -162,15 +165,28 @@ def test_a_strangers_report_cannot_make_verify_run_code(forks: Forks, tmp_path: 
     )
 
 
-def test_bash_completes_commands_and_flags(tmp_path: Path) -> None:
-    program = tmp_path / "gen-audit"
-    program.write_text(f"#!{command()[0]}\nimport sys; sys.argv[0] = 'gen-audit'\nfrom audit.cli import main\nmain()\n")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    script = (
-        'eval "$(gen-audit --show-completion bash)"\n'
-        "try() { COMP_WORDS=(gen-audit $@); COMP_CWORD=$#; _gen_audit_completion gen-audit; echo ${COMPREPLY[@]}; }\n"
-        "try che\ntry check --base\n"
-    )
-    shell = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
-    assert (shell.stdout.split(), shell.stderr) == (["check", "--baseline"], "")
+@pytest.mark.parametrize("spelt", ["trust_pickle", "trust-pickle"])
+def test_verify_takes_the_users_flags_before_the_reports_settings(spelt: str) -> None:
+    report = Report.from_json(json.dumps(classification() | {"settings": {spelt: True, "arch": "evil:make"}}))
+    settings = _settings(report, "report.json", {"trust_pickle": True, "arch": "mine:make", "memory": None})
+    assert (settings.trust_pickle, settings.arch, settings.memory) == (True, "mine:make", None)
+
+
+def test_verify_compares_hashes_before_it_loads_anything(forks: Forks, tmp_path: Path) -> None:
+    report, model, data = classification(), tmp_path / "model.pt", tmp_path / "data"
+    with zipfile.ZipFile(model, "w") as archive:
+        archive.writestr("model/data.pkl", "no pickle")
+    data.mkdir()
+    for split in ("train", "test"):
+        np.savez(data / f"{split}.npz", x=np.eye(4), y=np.arange(4) % 2)
+    for sha256, other in (
+        ("0" * 64, "model.pt is not the model of the report; its sha256 differs."),
+        (
+            hashlib.sha256(model.read_bytes()).hexdigest(),
+            "data does not hold the data of the report; their sha256 differs.",
+        ),
+    ):
+        report["model"]["sha256"] = sha256
+        (tmp_path / "report.json").write_text(json.dumps(report))
+        finished = forks.run("verify", "report.json", "model.pt", "data", cwd=tmp_path, before=BLOCKED)
+        assert (finished.returncode, finished.stdout, finished.stderr) == (1, f"not reproduced: {other}\n", "")

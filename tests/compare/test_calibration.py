@@ -22,7 +22,7 @@ from mnist_networks import CLEAN, MNIST, NOISY, QUARTER, Recipe, outcomes
 
 from audit.compare.comparable import Named
 from audit.compare.compare import compare_reports
-from audit.compare.groups import compare_recipes
+from audit.compare.recipes import compare_recipes
 from audit.compare.result import VOID
 from audit.maths.intervals import mean_interval, share_interval
 from audit.run.pipeline import run_audit

@@ -15,7 +15,7 @@ from scipy import stats
 from audit.compare.comparable import Named
 from audit.compare.compare import compare_reports
 from audit.compare.differences import gap_differences
-from audit.compare.groups import compare_groups, compare_recipes
+from audit.compare.recipes import compare_groups, compare_recipes
 from audit.errors import UsageError
 from audit.maths.intervals import mean_interval, share_interval
 

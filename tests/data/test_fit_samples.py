@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from audit.data.axes import BILINEAR, guess_axes, resize, to_colour, to_gray
-from audit.data.base import Data, Split
-from audit.data.fit import Accepts, Wanted, fit, matches
+from audit.data.dataset import Data, Split
+from audit.data.fit import Accepts, Wanted, matches
+from audit.data.preprocess import BILINEAR, guess_axes, resize, to_colour, to_gray
 from audit.errors import DataError, UsageError
 from audit.settings import Settings
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import fit
 from PIL import Image
 
-from audit.data import fit, read_data
+from audit.data import data_sha256, read_data
 from audit.errors import DataError
 from audit.settings import Settings
 
@@ -136,3 +137,11 @@ def test_from_files_to_a_convolution(tmp_path: Path) -> None:
     data = fit(read_data(tmp_path, settings), (3, 6, 5), None, settings)
     expected = (COLOUR / 255 - np.array(settings.mean)) / np.array(settings.std)
     np.testing.assert_allclose(data.train.x[0], expected.transpose(2, 0, 1), rtol=1e-5, atol=1e-6)
+
+
+def test_the_hash_is_that_of_the_chosen_files_and_decodes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder(tmp_path, *((f"{place}.png", Image.fromarray(COLOUR)) for place in range(6)))
+    capped = [Settings(samples=samples) for samples in (0, 4)]
+    whole, some = (read_data(tmp_path, settings).sha256 for settings in capped)
+    monkeypatch.setattr("audit.data.images.decode", None)
+    assert [data_sha256(tmp_path, settings) for settings in capped] == [whole, some] and whole != some

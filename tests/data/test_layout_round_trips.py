@@ -15,7 +15,7 @@ from folders import blobs, pictures, write_both
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit.data import describe, read_data
+from audit.data import data_sha256, read_data
 from audit.errors import DataError
 from audit.settings import Settings
 
@@ -32,6 +32,7 @@ TABLES = {"csv": folders.write_csv, "tsv": folders.write_tsv, "parquet": folders
 def assert_same(root: Path, x: np.ndarray, y: np.ndarray, held: int, layout: str) -> None:
     data = read_data(root, ALL)
     assert data.layout == layout
+    assert data_sha256(root, ALL) == data.sha256
     np.testing.assert_array_equal(data.train.x, x[:-held])
     np.testing.assert_array_equal(data.test.x, x[-held:])
     np.testing.assert_array_equal(data.train.y, y[:-held])
@@ -134,7 +135,7 @@ def test_one_archive_with_both_splits(tmp_path: Path, keys: tuple[str, ...]) -> 
     x, y = blobs()
     np.savez(tmp_path / "mnist.npz", **dict(zip(keys, (x[:-10], y[:-10], x[-10:], y[-10:]), strict=True)))
     assert_same(tmp_path, x, y, 10, "npz")
-    assert f"mnist.npz:{keys[0]}" in describe(read_data(tmp_path, ALL))[1]
+    assert f"mnist.npz:{keys[0]}" in read_data(tmp_path, ALL).notes[0]
 
 
 @pytest.mark.parametrize("keys", [("X", "Y"), ("images", "labels"), ("data", "target"), ("arr_0", "arr_1")])
@@ -237,11 +238,12 @@ def test_named_splits_win_over_a_stray_file(tmp_path: Path) -> None:
     assert_same(tmp_path, x, y, 10, "npz")
 
 
-def test_describe_states_counts_and_shape(tmp_path: Path) -> None:
+def test_a_cap_is_told_from_the_whole_split(tmp_path: Path) -> None:
     x, y = blobs()
     write_both(tmp_path, folders.write_npz, x, y, 10)
-    first = describe(read_data(tmp_path, Settings(samples=9)))[0]
-    assert first == "Layout npz: 9 of 20 train samples and 10 of 10 test samples, of shape (4,), float64."
+    data = read_data(tmp_path, Settings(samples=9))
+    assert [(len(split), split.total) for split in (data.train, data.test)] == [(9, 20), (10, 10)]
+    assert (data.layout, data.train.x.shape, data.train.x.dtype) == ("npz", (9, 4), np.float64)
 
 
 def test_importing_the_readers_wakes_no_heavy_library() -> None:

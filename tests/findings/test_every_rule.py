@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from mutations import SEEDS, example, mutated, plain
 
-from audit.findings import LEVELS, first_page, judge
+from audit.findings import add_findings, first_page
 from audit.findings.rules import RULES
 from audit.measures.report import Report
 from audit.render.cards import find_cards
-from audit.report.report import Finding
+from audit.report.report import LEVELS, Finding
 
 CLAIMS = re.compile(
     r"\b(causes?d?|due to|leads? to|led to|proves?d?|results? (in|from)|improve[sd]?|reduce[sd]?|shr[ai]nks?|"
@@ -46,7 +46,7 @@ def test_every_rule_has_a_card_that_says_when_it_speaks_and_where_its_limits_com
 @many
 @given(seed=SEEDS)
 def test_whatever_the_numbers_are_the_findings_are_sound(seed: int) -> None:
-    judged = judge(mutated(seed))
+    judged = add_findings(mutated(seed))
     document = plain(judged)
     for finding in judged.findings:
         check_words(finding)
@@ -60,7 +60,7 @@ def test_whatever_the_numbers_are_the_findings_are_sound(seed: int) -> None:
 
 def test_no_rule_is_idle() -> None:
     """Every rule speaks on some report, with every level that its conditions name: the tests here do reach it."""
-    spoken = {(finding.id, finding.level) for seed in range(600) for finding in judge(mutated(seed)).findings}
+    spoken = {(finding.id, finding.level) for seed in range(600) for finding in add_findings(mutated(seed)).findings}
     named = {(rule.id, level) for rule in RULES for level in LEVELS if re.search(rf"\b{level}\b", rule.conditions)}
     assert spoken == named
 
@@ -69,7 +69,7 @@ def test_no_rule_is_idle() -> None:
 @given(seed=SEEDS)
 def test_sentences_about_the_gap_follow_its_sign(seed: int) -> None:
     report = mutated(seed)
-    found = {finding.id: finding for finding in judge(report).findings}
+    found = {finding.id: finding for finding in add_findings(report).findings}
     gap = report.gap
     bounds = gap.error_gap_ci95 if gap.error_gap is not None else gap.loss_gap_ci95
     if "gap" in found:
@@ -87,13 +87,13 @@ def test_sentences_about_the_gap_follow_its_sign(seed: int) -> None:
 @many
 @given(seed=SEEDS)
 def test_judging_twice_changes_nothing(seed: int) -> None:
-    once = judge(mutated(seed))
-    assert judge(once) == once
+    once = add_findings(mutated(seed))
+    assert add_findings(once) == once
 
 
 @pytest.mark.parametrize("name", ["example", "regression"])
 def test_an_audit_with_nothing_left_out_fills_the_first_page_and_is_read_back_as_written(name: str) -> None:
-    judged = judge(example(name))
+    judged = add_findings(example(name))
     assert 3 <= len(first_page(judged.findings)) <= 6
     assert Report.from_json(judged.to_json()) == judged
 

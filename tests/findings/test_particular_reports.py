@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutations import example
 
-from audit.findings import judge
+from audit.findings import add_findings
 from audit.findings.conditions import guesses
+from audit.maths.resample import Bootstrap
 from audit.measures.gap.measure import measure_gap
 from audit.measures.report import Report
 from audit.network.records import Outcome
@@ -21,11 +22,11 @@ from audit.run.reader_warnings import chance_warning
 
 
 def findings(report: Report) -> dict[str, Finding]:
-    return {finding.id: finding for finding in judge(report).findings}
+    return {finding.id: finding for finding in add_findings(report).findings}
 
 
 def open_questions(report: Report) -> dict[str, NotJudged]:
-    return {question.what: question for question in judge(report).not_judged}
+    return {question.what: question for question in add_findings(report).not_judged}
 
 
 def with_hygiene(**blocks: Any) -> Report:
@@ -46,7 +47,7 @@ def with_errors(train: int, test: int, n: int = 1000) -> Report:
         Outcome(np.zeros((n, 10)), labels, np.full(n, 0.1) + (np.arange(n) < wrong), (np.arange(n) < wrong) * 1.0)
         for wrong in (train, test)
     ]
-    gap = measure_gap(*splits, [str(digit) for digit in range(10)], draws=200, seed=0)
+    gap = measure_gap(*splits, [str(digit) for digit in range(10)], Bootstrap(200, 0))
     sizes = {split: replace(getattr(report.data, split), samples=n) for split in ("train", "test")}
     return replace(report, gap=gap, data=replace(report.data, **sizes))
 
@@ -204,7 +205,7 @@ def test_guessing_means_the_same_as_in_the_warning(seed: int, classes: int, skil
     train = Outcome(np.eye(classes)[answers], labels, np.zeros(len(labels)), (answers != labels).astype(float))
     names = [str(name) for name in range(classes)]
     report = example("example")
-    gap = measure_gap(train, train, names, draws=10, seed=0)
+    gap = measure_gap(train, train, names, Bootstrap(10, 0))
     audited = replace(report, gap=gap, data=replace(report.data, classes=classes))
     assert guesses(audited) == (chance_warning(train, names) is not None)
     assert guesses(audited) == ("wrong-input" in findings(audited))

@@ -9,9 +9,10 @@ import pytest
 from mutations import example
 from test_particular_reports import findings, open_questions, with_hygiene
 
-from audit.findings import judge
+from audit.findings import add_findings
 from audit.findings.conditions import guesses
 from audit.findings.rules import gap_layers
+from audit.maths.resample import Bootstrap
 from audit.measures.gap.measure import measure_gap
 from audit.measures.report import Report
 from audit.network.records import Outcome
@@ -50,9 +51,8 @@ def test_a_class_without_a_gap_is_an_open_question_about_the_part_that_was_used(
 def test_failed_self_checks_are_told_in_the_order_of_the_report() -> None:
     report = example("example")
     checks = [replace(check, status="failed") for check in report.checks]
-    failed = [
-        row.what for row in judge(replace(report, checks=checks)).not_judged if row.why.startswith("A self-check")
-    ]
+    found = add_findings(replace(report, checks=checks))
+    failed = [row.what for row in found.not_judged if row.why.startswith("A self-check")]
     order = ["Where the gap comes from", "Flatness", "Fisher information", "Sensitivity and volume"]
     assert len(failed) > 2 and failed == [name for name in order if name in failed]
 
@@ -129,6 +129,6 @@ def test_a_class_of_one_sample_answered_wrongly_makes_no_guesser() -> None:
     labels = np.append(np.arange(2000) % 2, 2)
     for answers, guessed in ((np.arange(2001) % 2, False), (np.zeros(2001, int), True)):
         train = Outcome(np.eye(3)[answers], labels, np.zeros(2001), (answers != labels).astype(float))
-        gap, report = measure_gap(train, train, ["a", "b", "c"], draws=10, seed=0), example("example")
+        gap, report = measure_gap(train, train, ["a", "b", "c"], Bootstrap(10, 0)), example("example")
         assert guesses(replace(report, gap=gap, data=replace(report.data, classes=3))) is guessed
         assert (chance_warning(train, ["a", "b", "c"]) is not None) is guessed

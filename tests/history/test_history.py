@@ -14,7 +14,7 @@ from audit.compare.comparable import Named
 from audit.errors import UsageError
 from audit.history.reference import reference_band
 from audit.history.timeline import read_folder, trace_history
-from audit.render.history import write_history
+from audit.render.comparison_pages import write_history
 
 N = 500
 

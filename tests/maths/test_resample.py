@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.maths import resample
-from audit.maths.resample import Resampled, interval, resampled_means
+from audit.maths.resample import Bootstrap, Resampled, interval, resampled_means
 
 
 @given(n=st.integers(1, 60), draws=st.integers(0, 50), seed=st.integers(0, 9))
@@ -18,18 +18,27 @@ def test_means_are_those_of_drawn_samples(n, draws, seed):
     assert resampled_means(columns, draws, seed) == pytest.approx(columns[drawn].mean(1), rel=1e-12, abs=1e-13)
 
 
-def test_counts_that_are_not_kept_are_the_same(monkeypatch):
+@pytest.mark.parametrize("keep", [70, 69, 0])
+def test_counts_are_the_same_whether_they_are_kept_or_not(keep, monkeypatch):
     columns = np.random.default_rng(0).normal(size=(70, 2))
-    kept = resampled_means(columns, 40, 5)
-    monkeypatch.setattr(resample, "KEPT", 0)
-    monkeypatch.setattr(resample, "DRAWN", 300)
-    assert resampled_means(columns, 40, 5) == pytest.approx(kept, rel=1e-13)
+    drawn = resampled_means(columns, 40, 5)
+    monkeypatch.setattr(resample, "CACHED", 300)
+    bootstrap = Bootstrap(40, 5, keep)
+    for _ in range(2):
+        assert bootstrap.means(columns) == pytest.approx(drawn, rel=1e-13)
+    assert bootstrap.bytes == 40 * keep
+    assert bootstrap.means(columns, stream=3) == pytest.approx(resampled_means(columns, 40, 8), rel=1e-13)
+
+
+def test_counts_beyond_their_limit_are_not_kept(monkeypatch):
+    monkeypatch.setattr(resample, "COUNTS", 100)
+    assert [Bootstrap(10, 0, keep).bytes for keep in (10, 11)] == [100, 0]
 
 
 def test_two_tables_of_the_same_samples_share_their_draws():
     x = np.random.default_rng(1).normal(size=50)
-    both = Resampled({"x": x, "twice": 2 * x}, 30, 0)
-    alone = Resampled({"x": x}, 30, 0)
+    both = Resampled({"x": x, "twice": 2 * x}, Bootstrap(30, 0))
+    alone = Resampled({"x": x}, Bootstrap(30, 0))
     assert both.ci95(lambda value: value, "x") == pytest.approx(alone.ci95(lambda value: value, "x"), rel=1e-12)
     assert both.ci95(lambda one, two: two - 2 * one, "x", "twice") == pytest.approx((0, 0), abs=1e-14)
 

@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from audit.errors import AuditError
-from audit.model.arch import build
+from audit.model.torch.checkpoint import build
 
 SOURCE = """
 from torch import nn

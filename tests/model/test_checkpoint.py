@@ -17,9 +17,8 @@ from torch import nn
 from torch_networks import CASES, check_same_network, check_second_derivative, mlp
 
 from audit.errors import ModelError
-from audit.model import load_model
+from audit.model import canonical_form, load_model
 from audit.model.base import Model
-from audit.model.trace import trace
 from audit.settings import Settings
 
 WEIGHTS = ["relu", "lenet", "lstm", "tied", "softmax"]
@@ -40,7 +39,7 @@ def arch(monkeypatch: pytest.MonkeyPatch) -> Any:
 def loaded(name: str, path: Path, **settings: Any) -> Model:
     model = load_model(path, Settings(**settings))
     assert model.input.shape is None
-    return trace(model, CASES[name].inputs(), settings=Settings(**settings))
+    return canonical_form(model, CASES[name].inputs(), settings=Settings(**settings))
 
 
 @pytest.mark.parametrize("name", [*WEIGHTS, *REST])

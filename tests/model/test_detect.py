@@ -6,8 +6,11 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
+import onnx_files
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -18,7 +21,7 @@ from torch_networks import mlp, save_pt2, save_script
 
 from audit.errors import ModelError
 from audit.model import load_model
-from audit.model.detect import detect, sha256
+from audit.model.detect import detect, file_hash, sha256
 from audit.settings import Settings
 
 SKLEARN = "is a pickled scikit-learn or joblib object, which is not read"
@@ -141,3 +144,23 @@ def test_importing_the_package_wakes_no_heavy_module() -> None:
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
+
+
+def test_the_hash_of_a_file_is_the_models_own(tmp_path: Path) -> None:
+    """Without loading it; an ONNX file's hash covers the weights that lie beside it."""
+    onnx_model = onnx_files.mlp()
+    plain, outside = tmp_path / "plain.onnx", tmp_path / "outside.onnx"
+    onnx.save(onnx_model, plain)
+    options: dict[str, Any] = {"all_tensors_to_one_file": True, "location": "outside.data", "size_threshold": 0}
+    onnx.save_model(onnx_model, outside, save_as_external_data=True, **options)
+    pt2 = save_pt2(torch.nn.Linear(4, 3).eval(), torch.randn(4, 4), tmp_path / "m.pt2")
+    for path in (plain, outside, pt2):
+        assert file_hash(path) == load_model(path, Settings()).sha256
+    before = file_hash(outside)
+    content = bytearray((tmp_path / "outside.data").read_bytes())
+    content[0] ^= 1
+    (tmp_path / "outside.data").write_bytes(content)
+    assert file_hash(outside) != before
+    (tmp_path / "outside.data").unlink()
+    with pytest.raises(ModelError, match=r"its weights are in 'outside\.data', which is missing"):
+        file_hash(outside)

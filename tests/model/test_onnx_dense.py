@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from onnx import NodeProto
 from onnx_files import ML, agrees, dense, graph, loaded, node, weights
 
-from audit.model.onnx.einsum import plain_product
-from audit.model.onnx.naming import layer_name, parameter_stem
+from audit.model.canon.einsum import matrix_product
+from audit.model.canon.naming import layer_name, parameter_stem
+from audit.model.onnx.graph import node_scope
 
 BIAS_SHAPES = [None, (), (1,), (3,), (1, 3), (1, 1)]
 
@@ -146,7 +147,7 @@ def _out_sizes(equation: str, x: tuple[int | str, ...], w: tuple[int, ...]) -> l
     "equation", ["bi,bo->bio", "ij,jk->ki", "bi,io", "bii,io->bo", "bi,ij,jo->bo", "bij,io->bjo", "bi,i->b"]
 )
 def test_einsum_that_is_something_else(equation: str) -> None:
-    assert plain_product(equation, 1) is None
+    assert matrix_product(equation, 1) is None
 
 
 @pytest.mark.parametrize("options", [{"transB": 1}, {"alpha": 0.5}, {"transB": 1, "alpha": -2.0}])
@@ -257,7 +258,7 @@ def scoped(name: str, scopes: str = "") -> NodeProto:
     ],
 )
 def test_names_from_nodes(made: NodeProto, bias: str, name: str) -> None:
-    assert layer_name(made, "onnx::MatMul_7", bias) == name
+    assert layer_name("onnx::MatMul_7", bias, node_scope(made)) == name
 
 
 def test_folded_transpose_keeps_the_parameters_name(tmp_path: Path) -> None:

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from torch_networks import CASES, Case, check_same_network, save_script, silent
 
 from audit.errors import ModelError
-from audit.model import load_model
+from audit.model import canonical_form, load_model
 from audit.model.base import Model
-from audit.model.trace import trace
 from audit.settings import Settings
 
 TRACED = ["relu", "batch_norm", "lenet", "cross_attention", "tied", "softmax"]
@@ -33,7 +32,7 @@ REST = [
 def loaded(case: Case, path: Path, **settings: Any) -> Model:
     model = load_model(path, Settings(**settings))
     assert model.input.shape is None
-    return trace(model, case.inputs(), settings=Settings(**settings))
+    return canonical_form(model, case.inputs(), settings=Settings(**settings))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +113,7 @@ def test_what_cannot_become_a_graph_is_refused(tmp_path: Path) -> None:
         ModelError,
         match=r"m.pt: this TorchScript cannot be turned into a differentiable graph \(.+\); audit the source model",
     ):
-        trace(load_model(path, Settings()), torch.randn(4, 6))
+        canonical_form(load_model(path, Settings()), torch.randn(4, 6))
 
 
 def test_training_mode_baked_into_a_trace_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from reports import classification
 
 from audit.errors import UsageError
 from audit.policy import Policy, default_policy, judge
-from audit.policy.sentences import lines
+from audit.policy.rules import lines
 
 GAP = "gap.error_gap"  # 0.072, 95 % interval 0.056 to 0.088
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,8 @@ from reports import both, classification, with_changes
 
 from audit.errors import UsageError
 from audit.measures.report import KNOWN_PATHS, Report
-from audit.report.paths import find
+from audit.report.paths import find, value_at
+from audit.report.paths import leaves as every_leaf
 
 
 def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -41,6 +43,28 @@ def test_every_layer_goes_by_its_name_and_a_star_stands_for_each() -> None:
     found = find("layers.*.flatness.kappa", classification())
     assert [one.path for one in found] == [f"layers.{name}.flatness.kappa" for name in ("fc1", "fc2", "fc3")]
     assert found[1] == find("layers.fc2.flatness.kappa", classification())[0]
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_both_spellings_lead_to_the_same_in_a_report_and_in_its_json(task: str) -> None:
+    document = both()[task]
+    report = Report.from_json(json.dumps(document))
+    for path, value in every_leaf(document):
+        named = find(path, document)[0]
+        assert named == find(path, report)[0] and named.value == value == value_at(path, report)
+
+
+def test_a_rule_may_name_a_layer_by_its_place() -> None:
+    KNOWN_PATHS.check("layers[1].flatness.kappa", "here")
+    assert find("layers[1].flatness.kappa", classification()) == find("layers.fc2.flatness.kappa", classification())
+    with pytest.raises(LookupError, match=r"layers of this report has no '\[9\]', only fc1, fc2, fc3"):
+        value_at("layers[9].flatness.kappa", classification())
+
+
+def test_a_name_may_hold_brackets() -> None:
+    report = classification()
+    report["gap"]["per_class"][3]["name"] = "cat[1].x"
+    assert find("gap.per_class.cat[1].x.test_samples", report)[0].value == 100
 
 
 def test_a_layers_name_may_hold_dots_and_begin_with_anothers() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,11 @@ from audit.settings import Settings
 from benchmarks import __main__ as bench
 from benchmarks import cases, clock, compare, footprint, least, suite, tasks
 from benchmarks.cases import Case, Recipe, make_case, perceptron
+from benchmarks.real import build, epoch, recipes, samples
+from benchmarks.real.cases import CASES
+from benchmarks.real.measure import Row
+from benchmarks.real.table import markdown
+from benchmarks.real.watch import watch
 
 
 def small_lenet() -> nn.Module:
@@ -101,7 +107,7 @@ def test_the_least_of_directions_is_a_basis_of_every_small_layer_and_a_product_f
 def test_a_hundred_labels_are_given_by_ink():
     images = np.zeros((200, 2, 2), np.uint8)
     images[:, 0, 0] = np.arange(200)
-    labels = cases._by_ink(images, np.repeat(np.arange(10), 20))
+    labels = cases.by_ink(images, np.repeat(np.arange(10), 20))
     assert np.array_equal(np.bincount(labels), np.full(100, 2)) and labels[0] == labels[1] == 0 and labels[-1] == 99
 
 
@@ -125,3 +131,89 @@ def test_peak_memory_is_taken_in_a_child(monkeypatch, tmp_path):
     torch.save(cases.RECIPES["784-30-30-10"].network().state_dict(), tmp_path / "weights.pt")
     (row,) = footprint.peak_memory(make_case("784-30-30-10", Settings(), 20, tmp_path / "weights.pt"))
     assert row["samples"] == 20 and 0 < row["suite_mb"] <= row["checks_mb"] and row["imports_mb"] > 50
+
+
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_every_real_network_has_its_size_and_learns(name):
+    recipe = recipes.RECIPES[name]
+    device = "meta" if recipe.parameters > 1e8 else "cpu"
+    with torch.device(device):
+        network = recipe.network()
+        x = torch.rand(2, *((3, 64, 64) if name == "resnet50" else recipe.shape))
+        inputs = (torch.randint(1000, (2, 64)), torch.ones(2, 64).long()) if name == "bert-mini" else (x,)
+        f = network(*inputs)
+        f.square().mean().backward()
+    size = sum(parameter.numel() for parameter in network.parameters())
+    assert size == pytest.approx(recipe.parameters, rel=0.01)
+    gradients = [parameter.grad for parameter in network.parameters()]
+    assert all(gradient is not None for gradient in gradients)
+    assert device == "meta" or all(bool(gradient.isfinite().all()) for gradient in gradients)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_real_case_has_the_samples_that_it_names(name):
+    case = CASES[name]
+    recipe = recipes.RECIPES[case.recipe]
+    train, test = recipe.samples()
+    (x, *_), classes = recipe.fed({key: value[:2] for key, value in train.inputs.items()}), len(np.unique(train.y))
+    assert len(train.y) == case.train >= case.audited and classes == len(np.unique(test.y)) > 1
+    assert all(len(split.y) == len(x) for split in (train, test) for x in split.inputs.values())
+    assert x.shape == (2, *recipe.shape) and not np.array_equal(train.y[:2], train.y[-2:])
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".pt2"])
+def test_a_real_case_is_made_once_and_its_epoch_timed(suffix, monkeypatch, tmp_path):
+    tiny = recipes.Recipe(lambda: perceptron(784, 8, 10), lambda: samples.mnist(60, 20), (784,), 6370, suffix, epochs=1)
+    monkeypatch.setitem(recipes.RECIPES, "tiny", tiny)
+    build.build("tiny", tmp_path)
+    first = (tmp_path / f"model{suffix}").stat().st_mtime_ns
+    build.build("tiny", tmp_path)
+    made = json.loads((tmp_path / "made.json").read_text(encoding="utf-8"))
+    assert (tmp_path / made["model"]).stat().st_mtime_ns == first and made["parameters"] == 6370
+    assert {file.name for file in (tmp_path / "data").iterdir()} == {"train.npz", "test.npz"}
+    monkeypatch.setattr(epoch, "LEAST", 0.1)
+    timed = epoch.time_epoch("tiny", tmp_path, 60)
+    assert timed["timed"] == 60 and timed["seconds"] > 0 and timed["epochs"] > 1
+
+
+def test_a_command_is_ended_with_its_children_at_its_limit(tmp_path):
+    left = tmp_path / "left"
+    code = f"import subprocess; subprocess.run(['sh', '-c', 'sleep 2; touch {left}; sleep 60'])"
+    run = watch(("-c", code), tmp_path / "log", 1.0, threads=1)
+    assert run.code is None and 1.0 <= run.wall < 10 and run.peak > 1e6 and run.complaint == "ended after 1 s"
+    time.sleep(2)
+    assert not left.exists()
+
+
+def test_a_command_that_fails_says_why(tmp_path):
+    run = watch(("-c", "raise SystemExit('no such thing')"), tmp_path / "log", 20.0, threads=1)
+    assert run.complaint == "exit code 1: no such thing" and not run.finished
+
+
+ROW = Row(
+    *("toy", 88_474, ".pt2", "3 measured, 0 passed by", "done", 0, 12.0, 20.0, 10**9, 2 * 10**9, 4.0, 100, None),
+    seconds_limit=15,
+    bytes_limit=2e9,
+    epochs_limit=5,
+)
+
+
+def test_a_real_case_passes_within_all_of_its_limits():
+    assert ROW.verdict == "pass"
+    assert replace(ROW, wall=30.0).verdict == "miss: time, epochs"
+    assert replace(ROW, peak_above=3 * 10**9).verdict == "miss: memory"
+    assert replace(ROW, code=2, outcome="exit code 2: refused").verdict == "miss: exit code 2: refused"
+
+
+def test_a_real_case_ended_before_its_limits_is_left_open():
+    ended = replace(ROW, code=None, outcome="ended after 12 s")
+    assert ended.verdict == "open: ended after 12 s"
+    assert replace(ended, peak_above=3 * 10**9).verdict == "miss: memory; ended after 12 s"
+
+
+def test_what_an_ended_audit_took_is_printed_as_the_least():
+    rows = [ROW, replace(ROW, code=None, outcome="ended after 12 s"), replace(ROW, code=2, outcome="exit code 2: no")]
+    done, ended, failed = markdown(rows).splitlines()[2:]
+    assert done == "| toy | 88,474 | .pt2 | 12.0 s | 15 s | 3.0 (≤ 5) | 20.0 s | 1.00 GB | 2 GB | – | pass |"
+    assert "| ≥ 12.0 s | 15 s | ≥ 3.0 (≤ 5) | ≥ 20.0 s | ≥ 1.00 GB |" in ended
+    assert "| 12.0 s | 15 s | – | 20.0 s |" in failed

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import reports
+from drawn import render_html
 from pages import Page
 
-from audit.render.page import render_html
+from audit.compare.result import SCHEMA, Comparison, Number, Side
 
 NUMBER = {
     "key": "gap.test_error", "name": "Wrong answers on test", "section": "observed", "kind": "percent", "old": 0.08,
@@ -18,13 +19,18 @@ NUMBER = {
 }  # fmt: skip
 
 
-def comparison(**changes) -> dict:
-    side = {"reports": ["old/report.json"], "model_sha256": ["ab" * 32]}
-    return {
+def comparison(**changes) -> Comparison:
+    made = {"created": ["2026"], "data": "d", "data_sha256": "", "train_samples": 1, "test_samples": 1, "parameters": 1}
+    told = {"findings": [], "warnings": []}
+    side = Side(name="old", reports=["old/report.json"], model_sha256=["ab" * 32], **made, **told)
+    values = {
+        "schema": SCHEMA, "created": "2026", "version": "0", "command": "c", "about": "models",
         "old": side, "new": side, "void": None, "primary": "gap.test_error", "verdict": "cannot tell",
-        "headline": ["These test samples cannot tell <which>."], "numbers": [NUMBER], "notes": ["Read it so."],
+        "headline": ["These test samples cannot tell <which>."], "numbers": [Number(**NUMBER)],
+        "notes": ["Read it so."],
         "appeared": ["Watch: a new one"], "disappeared": [],
-    } | changes  # fmt: skip
+    }  # fmt: skip
+    return Comparison(**values | changes)
 
 
 def test_section_says_verdict_difference_and_interval():
@@ -47,7 +53,7 @@ def test_there_is_no_section_without_a_baseline():
 
 
 def test_render_takes_a_baseline(tmp_path: Path):
-    command = [sys.executable, "-m", "audit.cli", "render", str(reports.EXAMPLE), "-o", str(tmp_path)]
+    command = [sys.executable, "-m", "audit", "render", str(reports.EXAMPLE), "-o", str(tmp_path)]
     subprocess.run([*command, "--baseline", str(reports.EXAMPLE)], check=True, capture_output=True)
     words = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
     assert "Comparison with the baseline" in words and "Mean loss on test" in words

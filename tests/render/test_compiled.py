@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 from jinja2 import DictLoader, Environment
 
-from audit.render import templates as compiled
+from audit.render import page as compiled
 
 
 @pytest.fixture

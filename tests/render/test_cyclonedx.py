@@ -7,13 +7,12 @@ from typing import Any
 
 import jsonschema
 import pytest
+from drawn import render_cyclonedx
 from hypothesis import given, settings
 from places import SCHEMAS
 from referencing import Registry, Resource
 from reports import both, classification, with_changes
 from verdicts import finding, odd_reports, result, verdict
-
-from audit.render.cyclonedx import render_cyclonedx
 
 FOLDER = SCHEMAS
 FILES = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.SNAPSHOT.schema.json")}

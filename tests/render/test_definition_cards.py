@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -15,7 +15,15 @@ from audit.cli import app
 from audit.errors import UsageError
 from audit.measures.catalogue import NetworkBlocks as NetworkReport
 from audit.measures.report import LayerReport, Report
-from audit.render.cards import ALL_CARDS, ALSO, dataclasses_in, field_cards, find_cards
+from audit.render.cards import ALL_CARDS, ALSO, field_cards, find_cards
+
+
+def dataclasses_in(hint: Any) -> list[type[Any]]:
+    """The dataclasses that a type mentions: `Chain | None` and `list[Bound]` alike."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        return [hint]
+    return [inner for part in get_args(hint) for inner in dataclasses_in(part)]
+
 
 BLOCKS = [
     (name, block)
@@ -79,6 +87,8 @@ def test_cards_name_numbers_that_exist():
         ("network.flatness.kappa_sum", "flatness.kappa"),
         ("layers[2].duality.sharp.share", "duality.sharp.share"),
         ("layers.0.flatness.rho", "flatness.rho"),
+        ("layers[0].duality.sigma_g", "duality.sigma_g"),
+        ("layers[0].duality.sigma_g[3]", "duality.sigma_g"),
         ("fisher.gamma_std", "fisher.gamma_std"),
         ("bounds", "sensitivity.bounds"),
         ("layers.fc1.flatness.kappa", "flatness.kappa"),

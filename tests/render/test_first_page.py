@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import reports
+from drawn import render_html
 from pages import Page
 
-from audit.render.page import render_html
 from audit.render.summary import LEVELS
 
 

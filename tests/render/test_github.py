@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from drawn import render_markdown, workflow_commands
 from hypothesis import given, settings
 from reports import classification, with_changes
 from verdicts import finding, odd_reports, odd_verdicts, result, verdict
 
 from audit.measures.report import Report
 from audit.policy import Verdict
-from audit.render.github import tell_github, workflow_commands
-from audit.render.page import render_markdown
+from audit.render.github import tell_github
 
 REPORT = Report.from_json(json.dumps(classification()))
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 import reports
+from drawn import render_html
 from pages import Page
 
 from audit.measures.report import Report
-from audit.render.page import render_html
 
 
 @pytest.mark.parametrize("report", reports.both().values(), ids=reports.both())

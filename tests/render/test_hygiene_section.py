@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import reports
+from drawn import render_html, render_markdown
 from pages import Page
 
+from audit.measures.hygiene.block import ClassBalance
 from audit.render.hygiene import balance_sentences
-from audit.render.page import render_html, render_markdown
 
 
 def section(report: dict[str, Any]) -> str:
@@ -157,6 +158,6 @@ def test_contents_and_checks_link_to_the_section():
 
 def test_equal_classes_are_called_equal() -> None:
     missing: dict[str, Any] = {"missing_in_train": [], "missing_in_test": []}
-    block = {"train": {"a": 2}, "differ": False, "p_value": 1.0, "draws": 10, **missing}
-    assert "same number of samples" in balance_sentences({**block, "ratio": 1.0})[1]
-    assert "1.5 times as many" in balance_sentences({**block, "ratio": 1.5})[1]
+    block: dict[str, Any] = {"train": {"a": 2}, "differ": False, "p_value": 1.0, "draws": 10, **missing}
+    assert "same number of samples" in balance_sentences(ClassBalance(**block, ratio=1.0))[1]
+    assert "1.5 times as many" in balance_sentences(ClassBalance(**block, ratio=1.5))[1]

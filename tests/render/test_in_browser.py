@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 import reports
+from drawn import render_html
 from places import SUPPORT
-
-from audit.render.page import render_html
 
 TOOLS = Path(os.environ.get("GEN_AUDIT_PAGE_TOOLS", "build/page-tools"))
 PICTURES = Path(os.environ.get("GEN_AUDIT_PAGE_PICTURES", "out/pages"))

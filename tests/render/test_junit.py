@@ -7,13 +7,13 @@ from xml.etree import ElementTree
 
 import pytest
 import xmlschema
+from drawn import render_junit
 from hypothesis import given, settings
 from places import SCHEMAS
 from reports import both, with_changes
 from verdicts import finding, odd_reports, odd_verdicts, result, verdict
 
 from audit.policy import Verdict
-from audit.render.junit import render_junit
 
 SCHEMA = xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
 

@@ -7,8 +7,7 @@ import re
 
 import pytest
 import reports
-
-from audit.render.page import render_markdown
+from drawn import render_markdown
 
 BOTH = pytest.mark.parametrize("report", reports.both().values(), ids=reports.both())
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import yaml
+from drawn import render_model_index
 from hypothesis import given
 from hypothesis import strategies as st
 from reports import both, with_changes
 from verdicts import ODD
 
-from audit.render.model_index import number, quoted, render_model_index
+from audit.render.model_index import number, quoted
 
 
 def read(report: dict[str, Any]) -> tuple[str, dict[str, Any]]:

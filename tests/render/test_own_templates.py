@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import reports
+from drawn import render_html, render_markdown
 
 from audit.errors import UsageError
 from audit.measures.report import Report
-from audit.render.page import render_html, render_markdown
-from audit.render.templates import template_names
+from audit.render.page import template_names
 from audit.render.write import write_report
 
 
@@ -86,7 +86,7 @@ def test_a_faulty_template_is_named_with_its_line(own, text, words):
 )
 def test_a_folder_that_replaces_nothing_is_refused(own, folder, words):
     (own / "reprot.html.j2").write_text("misspelt", encoding="utf-8")
-    command = [sys.executable, "-m", "audit.cli", "render", str(reports.EXAMPLE), "-o", str(own / "out")]
+    command = [sys.executable, "-m", "audit", "render", str(reports.EXAMPLE), "-o", str(own / "out")]
     run = subprocess.run([*command, "--templates", str(own / folder)], capture_output=True, text=True, check=False)
     assert run.returncode == 2
     assert words in run.stderr and run.stderr.count("\n") == 1

@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import pytest
 import reports
+from drawn import render_html
 
 from audit.measures.report import Report
 from audit.render import pdf
-from audit.render.page import render_html
 from audit.render.pdf import remedy, write_pdf
 
 WITHOUT_PANGO = """

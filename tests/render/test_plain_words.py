@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import reports
+from drawn import gap_sentences, made, picture_sentence, render_html, report_of
 from pages import Page
 
-from audit.render.labels import gap_sentences, picture_sentence
-from audit.render.page import render_html
+from audit.measures.report import LayerReport
 from audit.render.sections import split_sentence
 from audit.render.summary import evidence
+from audit.report.report import Finding
 
 INPUT = "the input of f1, the first dense layer: no dense layer is fed by the model's input"
 
@@ -66,7 +67,12 @@ def test_verify_is_offered_where_there_are_files(layout: str, there: bool) -> No
 def test_one_direction_is_not_called_them() -> None:
     layer = copy.deepcopy(reports.classification()["layers"][0])
     layer["duality"]["sharp"] |= {"count": 1, "elbow": True, "ratio": 4.0}
-    assert "Behind it the steepness drops by a factor of 4" in split_sentence(layer)
+    assert "Behind it the steepness drops by a factor of 4" in split_sentence(made(LayerReport, layer))
+
+
+def shown(report: dict[str, Any], cited: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """The evidence of a finding that cites this."""
+    return evidence(report_of(report), made(Finding, {**report["findings"][0], "evidence": cited}))
 
 
 def test_evidence_is_named_for_a_reader() -> None:
@@ -79,15 +85,15 @@ def test_evidence_is_named_for_a_reader() -> None:
         "checks[0].value": 0.995,
         "checks[0].tolerance": 0.01,
     }
-    assert [(words, value) for words, _, value in evidence(report, {"evidence": cited})] == [
+    assert [(words, value) for words, _, value in shown(report, cited)] == [
         ("fixed share in layer 0", "0.164"),
         (f"{title}: measured", "0.995"),
         (f"{title}: limit", "0.01"),
     ]
     own = {"layers[0].duality.sharp.share": 0.49, "layers[0].duality.ci95.sharp_share": [0.488, 0.504]}
-    assert evidence(report, {"evidence": own})[1][0] == "sharp share in layer 0, 95 % interval"
+    assert shown(report, own)[1][0] == "sharp share in layer 0, 95 % interval"
     sample = {"network.duality.samples[0].index": 214}
-    assert evidence(report, {"evidence": sample})[0][0] == "position of the costliest test sample"
+    assert shown(report, sample)[0][0] == "position of the costliest test sample"
 
 
 def test_layers_named_by_a_number_are_called_layers_in_sentences() -> None:

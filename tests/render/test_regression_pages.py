@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import reports
+from drawn import render_html
 from pages import Page
 
-from audit.render.page import render_html
-from audit.render.templates import environment
+from audit.render.page import environment
 
 WIDE = 6.8  # of a letter in the figures
 TEXT = re.compile(r'<text [^>]*x="([\d.]+)" y="([\d.]+)"[^>]*?(?: text-anchor="(\w+)")?>([^<]+)<')

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 import reports
+from drawn import render_html
 from pages import Page
-
-from audit.render.page import render_html
 
 
 def test_pairs_and_suspects_have_pictures_that_are_described():

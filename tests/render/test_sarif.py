@@ -7,13 +7,13 @@ from typing import Any
 
 import jsonschema
 import pytest
+from drawn import render_sarif
 from hypothesis import given, settings
 from places import SCHEMAS
 from reports import both, with_changes
 from verdicts import finding, odd_reports, odd_verdicts, result, verdict
 
 from audit.policy import Verdict
-from audit.render.sarif import render_sarif
 
 SCHEMA = json.loads((SCHEMAS / "sarif-2.1.0.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA, format_checker=jsonschema.FormatChecker())

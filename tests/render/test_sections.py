@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import reports
+from drawn import render_html
 from pages import Page
 
-from audit.render.page import render_html
 from audit.render.sections import SECTIONS
 
 ONLY_IN_THE_JSON = {"frobenius_norm_per_sample", "gamma_std", "frobenius_norm_std", "spectral_radius_std"}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 import reports
-
-from audit.render.page import render_html, render_markdown
+from drawn import render_html, render_markdown
 
 
 def page(*terms: float | None) -> str:

@@ -9,9 +9,9 @@ import pytest
 import reports
 import tinycss2
 import tinyhtml5
+from drawn import render_html, render_markdown
 from pages import Page
 
-from audit.render.page import render_html, render_markdown
 from audit.render.pdf import write_pdf
 
 HOSTILE = "<script>alert(1)</script>"

@@ -59,7 +59,7 @@ def test_a_report_of_another_schema_is_refused() -> None:
         ("checks/1/kind", "z", "checks[1].kind is 'z', not one of check, assumption"),
         ("gap/test_error", None, "gap.test_error is null, though the task is classification"),
         ("gap/test_loss", 1e308, "gap.test_loss cannot be 1e+308"),
-        ("layers", [], "findings[3] rests on layers[2].duality.fixed.share, and there are 0 layers"),
+        ("layers", [], "findings[3] rests on layers[2].duality.fixed.share: this report has no layers"),
     ],
 )
 def test_damage_is_named(path: str, value: Any, words: str) -> None:
@@ -98,7 +98,7 @@ def test_a_number_that_is_none_is_refused_wherever_it_stands(path: str, place: s
         ({"samples": 2}, "outcomes.test.positions are not those of different samples"),
         ({"positions": [0, 4, 10**30]}, "outcomes.test.positions: no split has"),
         ({"loss": [0.1, 0.2, 1e308]}, "outcomes.test.loss is too large to be one"),
-        ({"samples": 0, "positions": [], "loss": [], "wrong": []}, "outcomes.test holds no sample"),
+        ({"samples": 0, "positions": [], "loss": [], "wrong": []}, "outcomes.test.positions: List should have"),
         ({"wrong": None}, "outcomes.test.wrong is null, though the task is classification"),
         ({"wrong": [0, 1, 7]}, "outcomes.test.wrong holds something other than 0 and 1"),
     ],

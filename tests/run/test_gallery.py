@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import fit
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from audit.data.base import Data, Picture, Split
-from audit.data.fit import fit
+from audit.data.dataset import Data, Picture, Split
 from audit.measures.duality.block import Carriers, SampleGap
 from audit.report.blocks import PAIRS
 from audit.run.gallery import NEITHER, NOBODY, SIDE, make_gallery

@@ -6,13 +6,13 @@ import json
 from dataclasses import replace
 
 import numpy as np
+from drawn import render_html
 from hypothesis import given
 from hypothesis import strategies as st
 from places import EXAMPLE, REGRESSION
 
-from audit.data.read import content_digest
+from audit.data.splits import content_digest
 from audit.measures.report import Report
-from audit.render.page import render_html
 from audit.report.blocks import Outcomes, SplitOutcomes
 from audit.run.assemble import chosen
 

@@ -8,6 +8,7 @@ import sys
 from importlib import import_module
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,10 @@ import torch
 from formats import Splits, audited, data_of, differences, example_of, trained, write_onnx
 from PIL import Image
 from places import ROOT
+from torch import nn
 
+from audit import audit_model
+from audit.data.preprocess import preprocess
 from audit.errors import BudgetError, ModelError
 from audit.run.list_layers import list_layers
 from audit.settings import Settings
@@ -54,6 +58,24 @@ def test_every_hash_and_every_setting_is_in_the_report(files: tuple[Path, Path])
     assert set(first["settings"]) == set(Settings.__dataclass_fields__)
     assert differences(first["gap"]["train_loss"], second["gap"]["train_loss"]) == []
     assert first["gap"]["loss_gap_ci95"] != second["gap"]["loss_gap_ci95"]
+
+
+def test_samples_are_fitted_once_also_where_the_number_type_shows_only_when_the_network_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(12, 2))
+    random = np.random.default_rng(0)
+    (train, test), sizes = [(random.integers(0, 7, (n, 4)), np.arange(n) % 2) for n in (40, 30)], []
+
+    def counted(x: np.ndarray, *others: Any) -> np.ndarray:
+        sizes.append(len(x))
+        return preprocess(x, *others)
+
+    monkeypatch.setattr("audit.data.fit.preprocess", counted)
+    report = audit_model(network, train, test, bootstrap=10, widths=0)
+    assert "Inputs are fed as int64, neither scaled nor shifted." in report.data.notes
+    assert [size for size in sizes if size > 8] == [40, 30]
 
 
 def test_images_go_into_a_network_of_unstated_shape_where_only_one_reading_is_left(tmp_path: Path) -> None:

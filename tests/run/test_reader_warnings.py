@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit.data.base import Data, Split
+from audit.data.dataset import Data, Split
 from audit.network.records import Outcome
 from audit.run.reader_warnings import chance_warning, pixel_warning
 from audit.settings import Settings

@@ -1,4 +1,4 @@
-"""Writers, one per layout: the other half of the round trip that the tests make."""
+"""Writers, one per layout: the other half of the round trip that the tests make; and the fit of what is read."""
 
 from __future__ import annotations
 
@@ -14,6 +14,18 @@ import pyarrow.parquet
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+
+from audit.data import Data, choose_fitting
+from audit.data.fit import Accepts, Alike, Wanted
+from audit.settings import Settings
+
+
+def fit(
+    data: Data, shape: Wanted | None, accepts: Accepts | None, settings: Settings, alike: Alike | None = None
+) -> Data:
+    """The data as a model of this input takes them."""
+    return choose_fitting(data, shape, accepts, settings, alike).fit(settings)
+
 
 Write = Callable[[Path, str, np.ndarray, np.ndarray], None]
 

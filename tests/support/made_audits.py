@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from audit.data.base import Data, Split
+from audit.data.dataset import Data, Split
 from audit.measures.contract import Audit
 from audit.model.base import InputSpec, Model
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.findings.rule import Rule
+from audit.findings.rule import FindingRule
 from audit.findings.rules import (
     balance,
     conflicts,
@@ -28,8 +28,8 @@ from audit.findings.rules import (
     wrong_input,
 )
 
-RULES: tuple[Rule, ...] = (
-    # whether there is ground to stand on
+RULES: tuple[FindingRule, ...] = (
+    # whether the numbers say anything at all
     wrong_input.RULE,
     leaked.RULE,
     trust.RULE,

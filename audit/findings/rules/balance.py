@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from audit.findings.phrases import listed
-from audit.findings.rule import Rule, Verdict
+from audit.findings.rule import FindingRule, Observation
+from audit.findings.sentences import listed
 from audit.measures.hygiene.block import ClassBalance
 from audit.measures.report import Report
-from audit.report.identity import SplitReport
 from audit.report.numbers import number, percent
+from audit.report.report import SplitReport
 
 P = "hygiene.class_balance"
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Classes that were never trained first, then proportions."""
     if report.hygiene is None:
         return None
@@ -25,9 +25,9 @@ def find(report: Report) -> Verdict | None:
     return _different(balance) if balance.differ else None
 
 
-def _untrained(names: list[str]) -> Verdict:
+def _untrained(names: list[str]) -> Observation:
     it, its = ("it", "its") if len(names) == 1 else ("them", "their")
-    return Verdict(
+    return Observation(
         level="concern",
         title=f"{_which(names)} tested but not trained: {listed(names)}",
         explanation=(
@@ -39,9 +39,9 @@ def _untrained(names: list[str]) -> Verdict:
     )
 
 
-def _unused(names: list[str], train: SplitReport) -> Verdict:
+def _unused(names: list[str], train: SplitReport) -> Observation:
     it, its = ("it", "its") if len(names) == 1 else ("them", "their")
-    return Verdict(
+    return Observation(
         level="note",
         title=f"{_which(names)} tested but not in the part of train that was used: {listed(names)}",
         explanation=(
@@ -58,8 +58,8 @@ def _which(names: list[str]) -> str:
     return "A class is" if len(names) == 1 else f"{number(len(names))} classes are"
 
 
-def _different(balance: ClassBalance) -> Verdict:
-    return Verdict(
+def _different(balance: ClassBalance) -> Observation:
+    return Observation(
         level="watch",
         title="Train and test have the classes in different proportions",
         explanation=(
@@ -72,7 +72,7 @@ def _different(balance: ClassBalance) -> Verdict:
     )
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="class-balance",
     title="Classes in both splits",
     meaning="Whether train and test hold the same classes in the same proportions.",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from audit.findings.phrases import label, some
-from audit.findings.rule import NO_LIMIT, Rule, Verdict
+from audit.findings.rule import NO_LIMIT, FindingRule, Observation
+from audit.findings.sentences import label, some
 from audit.measures.report import Report
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Speaks where an input is in train with two answers."""
     if report.hygiene is None or not report.hygiene.conflicting_labels:
         return None
     total, found, name = report.hygiene.conflicting_labels, report.hygiene.conflicts, label(report)
-    return Verdict(
+    return Observation(
         level="note",
         title=f"{some(total, 'sample has', 'samples have')} a twin in train with another {name}",
         explanation=(
@@ -34,7 +34,7 @@ def find(report: Report) -> Verdict | None:
     )
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="conflicting-answers",
     title="Conflicting answers",
     meaning="Whether the same input appears in train with different labels or targets.",

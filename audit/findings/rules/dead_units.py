@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from audit.findings.phrases import layer as called
-from audit.findings.phrases import listed
-from audit.findings.rule import NO_LIMIT, Rule, Verdict
+from audit.findings.rule import NO_LIMIT, FindingRule, Observation
+from audit.findings.sentences import layer as called
+from audit.findings.sentences import listed
 from audit.measures.report import LayerReport, Report
 from audit.report.numbers import number, share
 
 RARE = 0.01  # of the train samples
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Speaks where a unit moves no score on any train sample."""
     layers = [(place, layer) for place, layer in enumerate(report.layers) if _units(layer)]
     units = sum(len(_units(layer)) for _, layer in layers)
@@ -21,7 +21,7 @@ def find(report: Report) -> Verdict | None:
     rare = sum(0 < count < RARE * layer.samples for _, layer in layers for count in _units(layer))
     dead, where = sum(silent.values()), [f"{called(report.layers[place].name)} ({silent[place]})" for place in silent]
     seldom = f" {number(rare)} more {'does' if rare == 1 else 'do'} on fewer than 1 % of them." if rare else ""
-    return Verdict(
+    return Observation(
         level="note",
         title=f"{number(dead)} of {number(units)} units never {'acts' if dead == 1 else 'act'} on the train samples",
         explanation=(
@@ -47,7 +47,7 @@ def _units(layer: LayerReport) -> list[int]:
     return layer.sensitivity.units_active if layer.sensitivity is not None else []
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="dead-units",
     title="Dead units",
     meaning="Whether there are units of the measured layers of which no small change moves a score on a train sample.",

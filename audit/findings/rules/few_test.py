@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from audit.findings.phrases import some
-from audit.findings.rule import Rule, Verdict
+from audit.findings.rule import FindingRule, Observation
+from audit.findings.sentences import some
 from audit.measures.report import Report
 
 ENOUGH = 30
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Speaks where the test split is very small."""
     samples = report.data.test.samples
     if samples >= ENOUGH:
         return None
-    return Verdict(
+    return Observation(
         level="watch",
         title=f"{some(samples, 'test sample is', 'test samples are')} too few to rely on",
         explanation=(
@@ -27,7 +27,7 @@ def find(report: Report) -> Verdict | None:
     )
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="few-test-samples",
     title="Too few test samples",
     meaning="Whether the test split is so small that the report's own intervals are too narrow.",

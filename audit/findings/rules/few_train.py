@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from audit.findings.conditions import broken_blocks, fits_train, gap_is_real, labels_in_doubt
-from audit.findings.phrases import some
-from audit.findings.rule import NO_LIMIT, Rule, Verdict
-from audit.findings.shape import hidden_shapes, spread_out
+from audit.findings.rule import NO_LIMIT, FindingRule, Observation
+from audit.findings.sentences import some
+from audit.findings.steep_shares import hidden_steep_shares, spread_out
 from audit.measures.gap.block import FITTED
 from audit.measures.report import Report
 from audit.report.numbers import number
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Speaks where the model fits train, fails more on test, and the labels are not in doubt."""
     if not (gap_is_real(report) and fits_train(report)) or labels_in_doubt(report):
         return None
     train, classes = report.data.train, report.data.classes or 0
     capped = f" ({number(train.samples)} of them used here)" if train.total > train.samples else ""
     each = f", about {number(round(train.total / classes))} a class," if classes else ""
-    return Verdict(
+    return Observation(
         level="note",
         title="The model fits its train data and loses on new data: consistent with too little data",
         explanation=(
@@ -36,8 +36,8 @@ def find(report: Report) -> Verdict | None:
 
 def _studied(report: Report) -> str:
     """What fewer samples did elsewhere: left out where this gap is not in those directions, or where is not known."""
-    found = [] if "duality" in broken_blocks(report) else hidden_shapes(report)
-    if not found or any(spread_out([shape]) for shape in found):
+    found = [] if "duality" in broken_blocks(report) else hidden_steep_shares(report)
+    if not found or any(spread_out([part]) for part in found):
         return ""
     return (
         " In the 110 networks studied for this tool fewer samples doubled the part of the gap in the steepest "
@@ -45,7 +45,7 @@ def _studied(report: Report) -> str:
     )
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="few-train-samples",
     title="Too little train data",
     meaning="Whether a gap could come from too few train samples, where nothing else in the report explains it.",

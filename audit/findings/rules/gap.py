@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from audit.findings.conditions import above_zero, below_zero
-from audit.findings.phrases import some, within
-from audit.findings.rule import NO_LIMIT, Rule, Verdict
+from audit.findings.rule import NO_LIMIT, FindingRule, Observation
+from audit.findings.sentences import some, within
 from audit.measures.report import Report
 from audit.report.numbers import number, percent, points
 
@@ -14,12 +14,12 @@ ADVICE = (
 )
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Always speaks, where there is a gap to speak of at all."""
     return _of_loss(report) if report.gap.error_gap is None else _of_answers(report, report.gap.error_gap)
 
 
-def _of_answers(report: Report, error_gap: float) -> Verdict:
+def _of_answers(report: Report, error_gap: float) -> Observation:
     gap = report.gap
     size = f"{abs(100 * error_gap):.2f} percentage points"
     bounds = gap.error_gap_ci95
@@ -32,7 +32,7 @@ def _of_answers(report: Report, error_gap: float) -> Verdict:
     else:
         title = "These samples do not show whether the model is wrong more often on unseen samples"
     perfect = " On train it makes no mistake, so the train error cannot tell a good fit from one learnt by heart."
-    return Verdict(
+    return Observation(
         level="note",
         title=title,
         explanation=(
@@ -45,7 +45,7 @@ def _of_answers(report: Report, error_gap: float) -> Verdict:
     )
 
 
-def _of_loss(report: Report) -> Verdict:
+def _of_loss(report: Report) -> Observation:
     gap = report.gap
     bounds = gap.loss_gap_ci95
     if above_zero(bounds):
@@ -60,7 +60,7 @@ def _of_loss(report: Report) -> Verdict:
         else f"Its typical error (RMSE) is {number(gap.train_rmse)} on {number(report.data.train.samples)} train and "
         f"{number(gap.test_rmse)} on {number(report.data.test.samples)} test samples. "
     )
-    return Verdict(
+    return Observation(
         level="note",
         title=title,
         explanation=f"{typical}{_loss(report)} The loss is half the squared error, in the squared units of the target.",
@@ -93,7 +93,7 @@ def _advice(report: Report, clear: bool) -> str:
     return f"More test samples narrow the interval: with four times as many it is about half as wide. {ADVICE}"
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="gap",
     title="Size of the gap",
     meaning="How much worse the model does on unseen samples, and whether chance in drawing them would do as much.",

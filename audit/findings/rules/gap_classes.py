@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from audit.findings.phrases import listed, within
-from audit.findings.rule import NO_LIMIT, Rule, Verdict
+from audit.findings.rule import NO_LIMIT, FindingRule, Observation
+from audit.findings.sentences import listed, within
 from audit.measures.gap.block import ClassGap
 from audit.measures.report import Report
 from audit.report.numbers import number
@@ -11,7 +11,7 @@ from audit.report.numbers import number
 LEAST = 10  # samples of a class in each split, below which its interval is not believed
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Speaks where a class is worse than all together by more than both intervals allow."""
     overall, rows = report.gap.loss_gap_ci95, report.gap.per_class
     if overall is None or len(rows) < 2:
@@ -22,7 +22,7 @@ def find(report: Report) -> Verdict | None:
     above.sort(key=lambda place: -(rows[place].loss_gap or 0.0))
     worst = rows[above[0]]
     names = listed([rows[place].name for place in above])
-    return Verdict(
+    return Observation(
         level="note",
         title=f"The gap is larger than average in {'class' if len(above) == 1 else 'classes'} {names}",
         explanation=(
@@ -45,7 +45,7 @@ def _stands_out(row: ClassGap, limit: float) -> bool:
     return known and min(row.train_samples, row.test_samples) >= LEAST
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="gap-classes",
     title="Classes and the gap",
     meaning="Whether some classes lose more on unseen samples than the model does on average.",

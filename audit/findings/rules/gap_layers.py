@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from audit.findings.conditions import gap_is_real
-from audit.findings.phrases import layer
-from audit.findings.rule import NO_LIMIT, Rule, Verdict
-from audit.findings.shape import SHIFT, shapes, told
+from audit.findings.rule import NO_LIMIT, FindingRule, Observation
+from audit.findings.sentences import layer
+from audit.findings.steep_shares import SHIFT, steep_shares, told
 from audit.measures.report import Report
 
 SHOWN = 4
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Speaks where at least two layers can be compared: shares of one number of directions, that of the classes."""
     if report.model.task == "regression":
         return None
-    found = sorted(shapes(report), key=lambda shape: -shape.share)
+    found = sorted(steep_shares(report), key=lambda part: -part.share)
     if len(found) < 2 or not gap_is_real(report) or found[0].share <= 0:
         return None
     first, others = found[0], "; ".join(map(told, found[1:SHOWN]))
-    return Verdict(
+    return Observation(
         level="note",
         title=f"The gap is most concentrated in layer {first.name}",
         explanation=(
@@ -30,7 +30,7 @@ def find(report: Report) -> Verdict | None:
         advice=(
             f"When you compare two models, look at {layer(first.name)} first; shares of different layers do not add up."
         ),
-        evidence=tuple(shape.path for shape in found),
+        evidence=tuple(part.path for part in found),
     )
 
 
@@ -38,7 +38,7 @@ def _capital(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}"
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="gap-layers",
     title="Layers and the gap",
     meaning="In which layer the fewest directions of the weights account for the gap.",

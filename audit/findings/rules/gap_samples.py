@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from audit.findings.phrases import label
-from audit.findings.rule import NO_LIMIT, Rule, Verdict
+from audit.findings.rule import NO_LIMIT, FindingRule, Observation
+from audit.findings.sentences import label
 from audit.measures.report import Report
 from audit.report.numbers import number, percent, share
 
@@ -11,7 +11,7 @@ HALF = 0.5
 FEW = 0.1  # of the pairs
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Speaks where the listed samples hold more than half of the gap over pairs."""
     block = report.network.duality
     if block is None or block.samples_share is None or block.samples_share <= HALF or not block.samples:
@@ -22,7 +22,7 @@ def find(report: Report) -> Verdict | None:
     more = " Others cost less than their partners." if block.samples_share > 1 else ""
     first = block.samples[0]
     mistakes = "large errors" if report.model.task == "regression" else "confident mistakes"
-    return Verdict(
+    return Observation(
         level="note",
         title=_title(listed, block.samples_share),
         explanation=(
@@ -51,7 +51,7 @@ def _title(listed: int, part: float) -> str:
     return f"{number(listed)} test samples make up {share(part)} of the summed differences to their partners"
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="gap-samples",
     title="Samples and the gap",
     meaning="Whether a few test samples account for most of the gap over pairs.",

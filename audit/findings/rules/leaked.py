@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from audit.findings.phrases import label, sentence, some
-from audit.findings.rule import Rule, Verdict
+from audit.findings.rule import FindingRule, Observation
+from audit.findings.sentences import label, sentence, some
 from audit.measures.hygiene.block import Leak
 from audit.measures.report import Report
 from audit.report.numbers import number, percent
@@ -11,7 +11,7 @@ from audit.report.numbers import number, percent
 EVIDENCE = ("hygiene.leaked.copies", "hygiene.leaked.share", "hygiene.leaked.share_ci95", "hygiene.leaked.searched")
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Void, some copies, or none."""
     if report.hygiene is None:
         return None
@@ -23,8 +23,8 @@ def find(report: Report) -> Verdict | None:
     return None if report.hygiene.duplicates_across_splits else _none(report, leak)  # conflicting answers: another rule
 
 
-def _void(report: Report, leak: Leak) -> Verdict:
-    return Verdict(
+def _void(report: Report, leak: Leak) -> Observation:
+    return Observation(
         level="concern",
         title="The verdict is void: test samples are also in train",
         explanation=(
@@ -39,13 +39,13 @@ def _void(report: Report, leak: Leak) -> Verdict:
     )
 
 
-def _some(report: Report, leak: Leak) -> Verdict:
+def _some(report: Report, leak: Leak) -> Observation:
     chance = (
         f" For {number(leak.coincidences)} of them that may be chance: other train samples share half of their values."
         if leak.coincidences
         else ""
     )
-    return Verdict(
+    return Observation(
         level="note" if leak.coincidences >= leak.copies else "watch",
         title=f"{some(leak.copies, 'test sample is', 'test samples are')} also in train",
         explanation=f"{_counted(report, leak)}{chance} That does not void the gap, which was measured with them.",
@@ -54,10 +54,10 @@ def _some(report: Report, leak: Leak) -> Verdict:
     )
 
 
-def _none(report: Report, leak: Leak) -> Verdict:
+def _none(report: Report, leak: Leak) -> Observation:
     train, tests = report.data.train, number(report.data.test.samples)
     every = f"{number(train.samples)} of {number(train.total)}" if leak.searched < 1 else f"All {number(train.samples)}"
-    return Verdict(
+    return Observation(
         level="good" if leak.searched >= 1 else "note",
         title=f"No test sample was found {'in' if leak.searched >= 1 else 'among the searched part of'} train",
         explanation=(
@@ -82,7 +82,7 @@ def _counted(report: Report, leak: Leak) -> str:
     )
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="leaked",
     title="Copies across the splits",
     meaning="Whether test samples are in train, so that the gap was not measured on new data.",

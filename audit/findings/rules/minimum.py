@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from audit.findings.conditions import FOR_THEORY, unfit_for_theory
-from audit.findings.rule import Rule, Verdict
+from audit.findings.rule import FindingRule, Observation
 from audit.measures.gap.block import FITTED
 from audit.measures.report import Report
 from audit.report.numbers import number, percent, share
@@ -14,13 +14,13 @@ WORDS = {
 }
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Speaks where the model is not at a minimum of its train loss, or does not fit its train data."""
     places = unfit_for_theory(report)
     if not places:
         return None
     reasons = "; and ".join(_reason(report, place) for place in places)
-    return Verdict(
+    return Observation(
         level="note",
         title=f"The model {_failing(report, places)}, so the theory behind flatness does not quite apply",
         explanation=(
@@ -49,7 +49,7 @@ def _reason(report: Report, place: int) -> str:
     return WORDS[check.id].format(value=show(check.value), limit=show(check.tolerance))
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="not-at-minimum",
     title="Not at a minimum",
     meaning="Whether the model fits its train data and its train loss has stopped falling, as the theory assumes.",

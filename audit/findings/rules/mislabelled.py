@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from audit.findings.conditions import gap_is_real, labels_in_doubt
-from audit.findings.phrases import within
-from audit.findings.rule import Rule, Verdict
-from audit.findings.shape import Shape, hidden_shapes, spread_out, told
+from audit.findings.rule import FindingRule, Observation
+from audit.findings.sentences import within
+from audit.findings.steep_shares import SteepShare, hidden_steep_shares, spread_out, told
 from audit.measures.hygiene.block import Suspect, SuspectedMislabels
 from audit.measures.report import Report
 from audit.report.numbers import number, percent, share
@@ -16,16 +16,16 @@ LABELS = "hygiene.suspected_mislabels"
 NAMED = 8  # suspects that the advice names
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Neighbours that disagree; a concern where the gap also has the shape that wrong labels gave."""
     if report.hygiene is None or not labels_in_doubt(report):
         return None
     labels = report.hygiene.suspected_mislabels
-    learnt = hidden_shapes(report) if gap_is_real(report) else []
+    learnt = hidden_steep_shares(report) if gap_is_real(report) else []
     shaped = spread_out(learnt)
     reading = _shape(learnt) if shaped else _no_shape(report, learnt)
     places = range(min(NAMED, len(labels.suspects)))
-    return Verdict(
+    return Observation(
         level="concern" if shaped else "watch",
         title=f"About {share(labels.estimated_rate)} of the train labels {_how_surely(labels)} wrong",
         explanation=f"{_neighbours(report, labels)} {reading}",
@@ -38,7 +38,7 @@ def find(report: Report) -> Verdict | None:
         ),
         evidence=(
             *(f"{LABELS}.{key}" for key in ("count", "expected_by_chance", "estimated_rate", "estimated_rate_ci95")),
-            *(path for shape in learnt for path in (shape.path, f"layers[{shape.place}].duality.sharp.elbow")),
+            *(path for part in learnt for path in (part.path, f"layers[{part.place}].duality.sharp.elbow")),
             *(f"{LABELS}.suspects[{place}].index" for place in places),
         ),
     )
@@ -50,7 +50,7 @@ def _how_surely(labels: SuspectedMislabels) -> str:
     return "may be" if usual is not None and labels.count is not None and labels.count <= usual[1] else "are probably"
 
 
-def _no_shape(report: Report, found: Sequence[Shape]) -> str:
+def _no_shape(report: Report, found: Sequence[SteepShare]) -> str:
     if not gap_is_real(report):
         return (
             "These samples do not show that the model is wrong more often on test than on train, so nothing says that "
@@ -87,8 +87,8 @@ def _rate(labels: SuspectedMislabels) -> str:
     )
 
 
-def _shape(found: Sequence[Shape]) -> str:
-    smooth = " and without a clear border" if not any(shape.elbow for shape in found) else ""
+def _shape(found: Sequence[SteepShare]) -> str:
+    smooth = " and without a clear border" if not any(part.elbow for part in found) else ""
     return (
         f"The gap is spread over very many directions{smooth}: {told(found[0])}. That is consistent with labels learnt "
         "by heart, one by one, as in the source study."
@@ -99,7 +99,7 @@ def _named(suspect: Suspect) -> str:
     return f"{suspect.index} ({suspect.label}, neighbours {suspect.neighbours_label})"
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="mislabelled",
     title="Wrong train labels",
     meaning="Whether train labels contradict those of similar samples, and the gap looks as if they were learnt.",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from audit.findings.phrases import some, within
-from audit.findings.rule import Rule, Verdict
+from audit.findings.rule import FindingRule, Observation
+from audit.findings.sentences import some, within
 from audit.measures.report import Report
 from audit.report.numbers import percent
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Speaks where some test sample is closer to train than chance would bring it."""
     if report.hygiene is None or not report.hygiene.near_duplicates:
         return None
@@ -23,7 +23,7 @@ def find(report: Report) -> Verdict | None:
         if natural
         else "That is consistent with copies that were compressed, rounded or cut, or with bursts of similar samples."
     )
-    return Verdict(
+    return Observation(
         level="note" if natural else "watch",
         title=(
             f"{some(count, 'test sample lies', 'test samples lie')} unusually close to a train sample"
@@ -45,7 +45,7 @@ def find(report: Report) -> Verdict | None:
     )
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="near-copies",
     title="Near copies across the splits",
     meaning="Whether test samples are almost, but not quite, train samples.",

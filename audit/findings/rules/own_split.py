@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from audit.findings.rule import Rule, Verdict
+from audit.findings.rule import FindingRule, Observation
 from audit.measures.report import Report
 from audit.report.numbers import number
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Speaks where the folder had one split."""
     if not report.data.split_is_ours:
         return None
-    return Verdict(
+    return Observation(
         level="watch",
         title="The test split was cut off by gen-audit, so the model may have seen it",
         explanation=(
@@ -23,7 +23,7 @@ def find(report: Report) -> Verdict | None:
     )
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="own-split",
     title="A split of gen-audit's making",
     meaning="Whether the test samples were set aside before training, or only for the audit.",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from audit.findings.rule import Rule, Verdict
+from audit.findings.rule import FindingRule, Observation
 from audit.measures.report import Report
 from audit.report.numbers import number
 
 P = "network.fisher.pac_bayes"
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Speaks where the bound is broken by the test loss, or says nothing."""
     fisher = report.network.fisher
     bound = None if fisher is None else fisher.pac_bayes
@@ -21,7 +21,7 @@ def find(report: Report) -> Verdict | None:
     else:
         title = "The PAC-Bayes bound says nothing about this model"
         seen = f"The bound of {number(bound.bound)} is above the loss of guessing, which any model meets"
-    return Verdict(
+    return Observation(
         level="note",
         title=title,
         explanation=(
@@ -33,7 +33,7 @@ def find(report: Report) -> Verdict | None:
     )
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="pac-bayes",
     title="PAC-Bayes bound",
     meaning="Whether the bound from the Fisher information is worth quoting for this model.",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from audit.findings.phrases import scores, within
-from audit.findings.rule import NO_LIMIT, Rule, Verdict
+from audit.findings.rule import NO_LIMIT, FindingRule, Observation
+from audit.findings.sentences import scores, within
 from audit.measures.report import Report
 from audit.report.numbers import number, share
 
@@ -14,7 +14,7 @@ BOUND = "prop-3.8"
 WHOLE = "the model's input"  # what the bound is about, unless no dense layer is fed by it
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Describes; a number without a scale is not judged."""
     block = report.network.sensitivity
     if block is None or block.mls is None or block.normalized_mls is None or block.normalized_mls < 0:
@@ -22,7 +22,7 @@ def find(report: Report) -> Verdict | None:
     one_percent = math.sqrt(block.normalized_mls) / 100
     unit = "the target's units" if report.model.task == "regression" else "nats, in which 0.7 doubles the odds"
     places = [place for place, bound in enumerate(block.bounds) if bound.id == BOUND and bound.tightness is not None]
-    return Verdict(
+    return Observation(
         level="note",
         title=(
             f"The worst small change of the input, 1 % of its size, moves the {scores(report)} by about "
@@ -59,7 +59,7 @@ def _tight(report: Report, places: list[int]) -> str:
     )
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="sensitive-inputs",
     title="Sensitivity to the input",
     meaning="How far the worst small change of an input moves the scores, and how tight the bound by sharpness is.",

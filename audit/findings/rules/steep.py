@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from audit.findings.conditions import gap_is_real, labels_in_doubt, unfit_for_theory
-from audit.findings.phrases import listed
-from audit.findings.rule import Rule, Verdict
-from audit.findings.shape import SHIFT, Shape, hidden_shapes, in_few, spread_out, told
+from audit.findings.rule import FindingRule, Observation
+from audit.findings.sentences import listed
+from audit.findings.steep_shares import SHIFT, SteepShare, hidden_steep_shares, in_few, spread_out, told
 from audit.measures.report import Report
 
 PAPER = "Feng & Tu, The activity-weight duality in feed forward neural networks (2022)"
@@ -19,12 +19,12 @@ MEANT = (
 )
 
 
-def find_steep(report: Report) -> Verdict | None:
+def find_steep(report: Report) -> Observation | None:
     """Speaks where more than half of a real gap is in the few steepest directions."""
-    found = hidden_shapes(report)
+    found = hidden_steep_shares(report)
     if not gap_is_real(report) or not in_few(found):
         return None
-    return Verdict(
+    return Observation(
         level="note",
         title=f"In {_layers(found)} most of the gap lies in a few steep directions of the weights",
         explanation=(
@@ -41,12 +41,12 @@ def find_steep(report: Report) -> Verdict | None:
     )
 
 
-def find_flat(report: Report) -> Verdict | None:
+def find_flat(report: Report) -> Observation | None:
     """Speaks where less than half of a real gap is there, and wrong labels are not the nearer reading."""
-    found = hidden_shapes(report)
+    found = hidden_steep_shares(report)
     if not gap_is_real(report) or not spread_out(found) or labels_in_doubt(report):
         return None
-    return Verdict(
+    return Observation(
         level="note",
         title=f"In {_layers(found)} most of the gap lies in very many flat directions of the weights",
         explanation=(
@@ -71,20 +71,20 @@ def _labels(report: Report) -> str:
     return f", and larger with wrong labels, {seen}"
 
 
-def _layers(found: list[Shape]) -> str:
-    return f"{'layer' if len(found) == 1 else 'layers'} {listed([shape.name for shape in found])}"
+def _layers(found: list[SteepShare]) -> str:
+    return f"{'layer' if len(found) == 1 else 'layers'} {listed([part.name for part in found])}"
 
 
-def _every(found: list[Shape]) -> str:
+def _every(found: list[SteepShare]) -> str:
     words = "; ".join(map(told, found[:3]))
     return f"{words[0].upper()}{words[1:]}."
 
 
-def _evidence(found: list[Shape]) -> tuple[str, ...]:
-    return tuple(path for shape in found for path in (shape.path, f"layers[{shape.place}].duality.ci95.sharp_share"))
+def _evidence(found: list[SteepShare]) -> tuple[str, ...]:
+    return tuple(path for part in found for path in (part.path, f"layers[{part.place}].duality.ci95.sharp_share"))
 
 
-STEEP = Rule(
+STEEP = FindingRule(
     id="steep-gap",
     title="Gap in few steep directions",
     meaning="Whether most of the gap sits in the few directions of the weights in which the loss is steepest.",
@@ -105,7 +105,7 @@ STEEP = Rule(
     rests_on=("gap", "duality"),
 )
 
-FLAT = Rule(
+FLAT = FindingRule(
     id="flat-gap",
     title="Gap in many flat directions",
     meaning="Whether most of the gap sits outside the directions in which the loss is steepest.",

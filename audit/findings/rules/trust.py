@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from audit.findings.phrases import listed, scores, some
-from audit.findings.rule import Rule, Verdict
+from audit.findings.rule import FindingRule, Observation
+from audit.findings.sentences import listed, scores, some
+from audit.measures.catalogue import CATALOGUE
 from audit.measures.report import Report
 from audit.report.numbers import number
 
-SECTIONS = {
-    "gap": "the gap",
-    "duality": "where the gap comes from",
-    "flatness": "flatness",
-    "fisher": "Fisher information",
-    "sensitivity": "sensitivity",
-    "hygiene": "data hygiene",
-}
+MEASURES = {entry.key: entry.called or entry.title.lower() for entry in CATALOGUE}
 NEAR = 0.5  # of the tolerance
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Failed self-checks, an agreement that is only just good enough, or all well."""
     places = [place for place, check in enumerate(report.checks) if check.kind == "check"]
     failed = [place for place in places if report.checks[place].status == "failed"]
@@ -31,12 +25,12 @@ def find(report: Report) -> Verdict | None:
     return _passed(report, passed) if passed else None
 
 
-def _failed(report: Report, places: list[int]) -> Verdict:
+def _failed(report: Report, places: list[int]) -> Observation:
     checks = [report.checks[place] for place in places]
     touched = dict.fromkeys(block for check in checks for block in check.affects)
     names = listed([check.title for check in checks], most=4, longest=100)
-    parts = listed([SECTIONS.get(block, block) for block in touched], most=6)
-    return Verdict(
+    parts = listed([MEASURES.get(block, block) for block in touched], most=6)
+    return Observation(
         level="concern",
         title=f"{some(len(checks), 'self-check')} failed: some numbers are not to be trusted",
         explanation=(
@@ -51,10 +45,10 @@ def _failed(report: Report, places: list[int]) -> Verdict:
     )
 
 
-def _close(report: Report) -> Verdict:
+def _close(report: Report) -> Observation:
     parity = report.model.parity
     assert parity is not None
-    return Verdict(
+    return Observation(
         level="note",
         title=f"The converted network agrees with {parity.against} only just well enough",
         explanation=(
@@ -67,7 +61,7 @@ def _close(report: Report) -> Verdict:
     )
 
 
-def _passed(report: Report, places: list[int]) -> Verdict:
+def _passed(report: Report, places: list[int]) -> Observation:
     parity = report.model.parity
     agreed = (
         ""
@@ -75,7 +69,7 @@ def _passed(report: Report, places: list[int]) -> Verdict:
         else f" Its {scores(report)} {_verb(report, 'agree')} with {parity.against} to "
         f"{number(parity.max_abs_diff)} on {some(parity.samples, 'sample')}."
     )
-    return Verdict(
+    return Observation(
         level="good",
         title=f"{some(len(places), 'self-check')} passed on this model, none failed",
         explanation=(
@@ -94,7 +88,7 @@ def _verb(report: Report, verb: str) -> str:
     return f"{verb}s" if report.model.outputs == 1 else verb
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="trust",
     title="Trust in the numbers",
     meaning="Whether what must hold for every network also held when it was tried on this one.",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from audit.findings.conditions import chance, labels_in_doubt
-from audit.findings.phrases import explained, within
-from audit.findings.rule import Rule, Verdict
+from audit.findings.rule import FindingRule, Observation
+from audit.findings.sentences import explained, within
 from audit.measures.gap.block import FITTED
 from audit.measures.report import Report
 from audit.report.numbers import number, percent, share
@@ -14,19 +14,19 @@ from audit.report.numbers import number, percent, share
 MOSTLY = 0.5  # wrong on more of the train samples than right, or more of their variance unexplained than explained
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Speaks where more goes wrong on train than is added on test."""
     return _regression(report) if report.model.task == "regression" else _classification(report)
 
 
-def _classification(report: Report) -> Verdict | None:
+def _classification(report: Report) -> Observation | None:
     gap = report.gap
     if gap.train_error is None or gap.error_gap_ci95 is None or gap.train_error <= FITTED:
         return None
     if gap.train_error <= gap.error_gap_ci95[1]:
         return None
     paid = _too_sure(report, gap.train_error)
-    return Verdict(
+    return Observation(
         level="watch" if gap.train_error > MOSTLY else "note",
         title="Most of what goes wrong on test already goes wrong on train: consistent with an underfit",
         explanation=(
@@ -63,11 +63,11 @@ def _too_sure(report: Report, wrong: float) -> str:
     )
 
 
-def _regression(report: Report) -> Verdict | None:
+def _regression(report: Report) -> Observation | None:
     train, test = report.gap.train_r2, report.gap.test_r2
     if train is None or test is None or train >= 1 - FITTED or 1 - train <= train - test:
         return None
-    return Verdict(
+    return Observation(
         level="watch" if train < MOSTLY else "note",
         title="Most of what goes wrong on test already goes wrong on train: consistent with an underfit",
         explanation=(
@@ -80,7 +80,7 @@ def _regression(report: Report) -> Verdict | None:
     )
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="underfit",
     title="Underfit",
     meaning="Whether the model's mistakes are mostly made on the train samples already.",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 
-from audit.findings.phrases import scores
-from audit.findings.rule import NO_LIMIT, Level, Rule, Verdict
+from audit.findings.rule import NO_LIMIT, FindingRule, Observation
+from audit.findings.sentences import scores
 from audit.measures.report import Report
 from audit.report.numbers import number, percent
+from audit.report.report import Level
 
 S = "network.sensitivity"
 LARGEST = 700.0  # beyond it e^x leaves the range of numbers
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Collapsed on all samples, on some, or how far a small region is stretched."""
     block = report.network.sensitivity
     if block is None or not report.layers or report.model.outputs < 2:
@@ -27,7 +28,7 @@ def find(report: Report) -> Verdict | None:
         return None
     factor = math.exp(log_volume / dimensions)
     stretched, scale = factor > 1, "on how sure the model is" if centred else "on those of the targets"
-    return Verdict(
+    return Observation(
         level="note",
         title=f"Small changes of the input come out {'larger' if stretched else 'smaller'} in the {scores(report)}",
         explanation=(
@@ -50,7 +51,7 @@ def _typical(dimensions: int) -> str:
     return "the one direction" if dimensions == 1 else f"a typical one of the {number(dimensions)} directions"
 
 
-def _collapsed(report: Report, flat: int, samples: int) -> Verdict:
+def _collapsed(report: Report, flat: int, samples: int) -> Observation:
     centred, dimensions = _space(report)
     everywhere = flat >= samples
     narrow = [layer.name for layer in report.layers if min(layer.in_features, layer.out_features) < dimensions]
@@ -62,7 +63,7 @@ def _collapsed(report: Report, flat: int, samples: int) -> Verdict:
         if narrow
         else ""
     )
-    return Verdict(
+    return Observation(
         level=level,
         title=f"Around {which} train samples the answer cannot move in every direction",
         explanation=(
@@ -79,7 +80,7 @@ def _collapsed(report: Report, flat: int, samples: int) -> Verdict:
     )
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="volume",
     title="Local volume",
     meaning="Whether the network collapses, shrinks or stretches small regions around the train samples.",

@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 
 from audit.findings.conditions import below_zero, chance, guesses_on_test
-from audit.findings.phrases import within
-from audit.findings.rule import Rule, Verdict
+from audit.findings.rule import FindingRule, Observation
+from audit.findings.sentences import within
 from audit.measures.report import Report
 from audit.report.numbers import number, percent, share
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Speaks where knowing nothing would have cost less."""
     return _regression(report) if report.model.task == "regression" else _classification(report)
 
 
-def _classification(report: Report) -> Verdict | None:
+def _classification(report: Report) -> Observation | None:
     return _guessed(report) if guesses_on_test(report) else _too_sure(report)
 
 
-def _guessed(report: Report) -> Verdict:
+def _guessed(report: Report) -> Observation:
     gap = report.gap
-    return Verdict(
+    return Observation(
         level="concern",
         title="On unseen samples the model is right no more often than a guess",
         explanation=(
@@ -38,14 +38,14 @@ def _guessed(report: Report) -> Verdict:
     )
 
 
-def _too_sure(report: Report) -> Verdict | None:
+def _too_sure(report: Report) -> Observation | None:
     counts, gap = report.data.test.class_counts, report.gap
     if not counts or gap.test_loss_ci95 is None:
         return None
     constant = _entropy(list(counts.values()))
     if gap.test_loss_ci95[0] <= constant:
         return None
-    return Verdict(
+    return Observation(
         level="concern",
         title="On unseen samples the model's probabilities are worth less than a constant guess",
         explanation=(
@@ -61,7 +61,7 @@ def _too_sure(report: Report) -> Verdict | None:
     )
 
 
-def _regression(report: Report) -> Verdict | None:
+def _regression(report: Report) -> Observation | None:
     explained, bounds = report.gap.test_r2, report.gap.test_r2_ci95
     if explained is None or explained >= 0:
         return None
@@ -73,7 +73,7 @@ def _regression(report: Report) -> Verdict | None:
         if bounds is not None
         else "There is no interval for it, so that it can be chance."
     )
-    return Verdict(
+    return Observation(
         level="watch" if clear else "note",
         title=(
             "On unseen samples the model predicts worse than their mean would"
@@ -94,7 +94,7 @@ def _entropy(counts: list[int]) -> float:
     return -sum(n / total * math.log(n / total) for n in counts if n)
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="worse-than-guessing",
     title="Worse than a constant guess",
     meaning="Whether a constant answer, or a guess, would have done as well on unseen samples.",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from audit.findings.conditions import balanced_train_accuracy, chance, guesses
-from audit.findings.phrases import explained, scores
-from audit.findings.rule import Rule, Verdict
+from audit.findings.rule import FindingRule, Observation
+from audit.findings.sentences import explained, scores
 from audit.measures.report import Report
 from audit.report.numbers import number, percent, share
 
 
-def find(report: Report) -> Verdict | None:
+def find(report: Report) -> Observation | None:
     """Speaks where the model cannot answer its own train data."""
     if not guesses(report):
         return None
@@ -31,7 +31,7 @@ def find(report: Report) -> Verdict | None:
             "it may where one is by far the largest, or one that was never trained"
         )
         settings = "--scale, --mean, --std, --channels or --classes"
-    return Verdict(
+    return Observation(
         level="concern",
         title="The model is probably not fed what it was trained on",
         explanation=(
@@ -59,7 +59,7 @@ def _constant(report: Report) -> str:
     return " It gives the same answer to every test sample." if len(given) == 1 else ""
 
 
-RULE = Rule(
+RULE = FindingRule(
     id="wrong-input",
     title="Wrong input",
     meaning="Whether the model does better than guessing on the very data that it was trained on.",

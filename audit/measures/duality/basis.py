@@ -17,7 +17,7 @@ from audit.curvature.spectrum import ONE_SPACE, EigenPairs
 from audit.maths.blocks import DIRECTIONS, blocks
 from audit.maths.decompositions import svd
 
-STILL = 1e-12  # a deviation below this share of the total one is rounding
+UNVARYING = 1e-12  # a deviation below this share of the total one is rounding
 FAINT = 1e-10  # … and below this one too near to rounding to tell directions of one eigenspace apart
 
 
@@ -61,7 +61,7 @@ def _orthonormality(vectors: Tensor) -> float:
     return float((E @ E.T - torch.eye(len(E), dtype=E.dtype, device=E.device)).abs().max()) if len(E) else 0.0
 
 
-def settle(basis: Basis, w: Tensor, s: Tensor, leading: int) -> Projections:
+def resolve_eigenspaces(basis: Basis, w: Tensor, s: Tensor, leading: int) -> Projections:
     """Rotates every degenerate eigenspace and puts the directions in the order of σ_g.
 
     w [K, N] projections on `basis`, which are used up; s [K] with g_k = s_k ΔW_k.
@@ -74,7 +74,7 @@ def settle(basis: Basis, w: Tensor, s: Tensor, leading: int) -> Projections:
         w[:, space] = w[:, space] @ rotation
         rotations.append((space, rotation))
     found = moments(w, s)
-    sigma_g = torch.where(found.sigma_g > STILL * found.sigma_g.norm(), found.sigma_g, 0.0)
+    sigma_g = torch.where(found.sigma_g > UNVARYING * found.sigma_g.norm(), found.sigma_g, 0.0)
     order = _order(sigma_g, found.sigma_w)
     vectors = [_direction(basis, rotations, int(n)) for n in order[:leading]]
     # an eigenvector has no sign of its own: the first ones point to where the test samples lie in the mean

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.report.fields import Card
+from audit.report.fields import Card, Compared
 
 PAPER = "Feng & Tu, The activity-weight duality in feed forward neural networks (2022)"
 
@@ -123,5 +123,15 @@ CARDS: tuple[Card, ...] = (
         ),
         can_tell="The width of the valley at a finite distance, where curvature is local.",
         cannot_tell="It grows with the train loss itself, since the loss has to double.",
+    ),
+)
+
+COMPARED = (
+    Compared(
+        "layers.*.duality.fixed.share",
+        "share of the gap in its steepest directions",
+        "duality",
+        "share",
+        of_weights=True,
     ),
 )

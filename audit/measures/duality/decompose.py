@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from audit.measures.duality.basis import STILL, Basis, Projections, settle
+from audit.maths.intervals import standard_error
+from audit.measures.duality.basis import UNVARYING, Basis, Projections, resolve_eigenspaces
 from audit.measures.duality.block import FixedSplit, FlatPart, Remainder, SharpPart
 from audit.measures.duality.layer_pairs import Duals, LayerPairs
 from audit.measures.duality.uncertainty import (
@@ -24,7 +25,6 @@ from audit.measures.duality.uncertainty import (
     Part,
     TotalErrors,
     direction_errors,
-    error_of,
     share_error,
     total_errors,
 )
@@ -53,7 +53,7 @@ def decompose(duals: Duals, numbers: LayerPairs, basis: Basis, leading: int, cla
     """Splits the gap along `basis`, sharp directions first."""
     alive = numbers.alive
     s = numbers.s[alive]
-    found = settle(basis, duals.project(basis.vectors)[alive], s, leading)
+    found = resolve_eigenspaces(basis, duals.project(basis.vectors)[alive], s, leading)
     w, contribution, sigma_w = found.w, found.moments.contribution, found.moments.sigma_w
     pairs = _pair_columns(duals, numbers, found)
     c = _correlations(numbers, found.sigma_g, sigma_w, contribution)
@@ -79,7 +79,7 @@ def decompose(duals: Duals, numbers: LayerPairs, basis: Basis, leading: int, cla
             note=border.note,
         ),
         flat=FlatPart(contribution=total - part, share=None if share is None else 1 - share),
-        fixed=_fixed(contribution, classes, total, basis.complete, w, s, pairs.whole),
+        fixed=_fixed(found, s, classes, total, basis.complete, pairs.whole),
         share_skipped=None if total > 0 else f"the directions' sum is not positive ({total:.3g}): it has no shares",
         evidence=Evidence(numbers.gap[alive].cpu().numpy(), _sharp_part(w, s, border.count), pairs.whole),
         direction_errors=direction_errors(w, s[:, None] * w, c),
@@ -94,17 +94,19 @@ def _part_of(contribution: Tensor, count: int, total: float) -> tuple[float, flo
 
 
 def _fixed(
-    contribution: Tensor, classes: int | None, total: float, complete: bool, w: Tensor, s: Tensor, whole: Part
+    found: Projections, s: Tensor, classes: int | None, total: float, complete: bool, whole: Part
 ) -> FixedSplit | None:
+    """The split at the number of classes; None where not so many directions are kept."""
+    contribution = found.moments.contribution
     if classes is None or (classes > len(contribution) and not complete):
         return None
     count = min(classes, len(contribution))
     part, share = _part_of(contribution, count, total)
-    pairs = _sharp_part(w, s, count)
+    pairs = _sharp_part(found.w, s, count)
     return FixedSplit(
         count=count,
         contribution=part,
-        contribution_std=error_of(pairs.first_order()),
+        contribution_std=float(standard_error(pairs.first_order())),
         share=share,
         share_std=share_error(pairs, whole, total),
     )
@@ -138,7 +140,7 @@ def _with_errors(remainder: Remainder, errors: TotalErrors) -> Remainder:
 
 def _correlations(numbers: LayerPairs, sigma_g: Tensor, sigma_w: Tensor, contribution: Tensor) -> list[float | None]:
     """c_n = cov/(σ_g σ_w); None where one of them does not vary beyond rounding."""
-    varies = (sigma_g > STILL * numbers.total_g**0.5) & (sigma_w > STILL * numbers.total_w**0.5)
+    varies = (sigma_g > UNVARYING * numbers.total_g**0.5) & (sigma_w > UNVARYING * numbers.total_w**0.5)
     c = (contribution / torch.where(varies, sigma_g * sigma_w, 1.0)).clamp(-1, 1)
     return [value if kept else None for value, kept in zip(c.tolist(), varies.tolist(), strict=True)]
 

@@ -30,12 +30,19 @@ from audit.measures.duality.report_blocks import (
     why_not_dual,
     with_residuals,
 )
-from audit.measures.duality.uncertainty import Evidence, bootstrap
-from audit.measures.duality.widths import SAMPLES, SAMPLES_OF_CONVOLUTIONS, Answers, Lines, flatness_widths, spaced
+from audit.measures.duality.uncertainty import Evidence, split_intervals
+from audit.measures.duality.widths import (
+    SAMPLES,
+    SAMPLES_OF_CONVOLUTIONS,
+    LayerActivations,
+    Lines,
+    flatness_widths,
+    spaced,
+)
 from audit.network.layers import DenseLayer
 from audit.network.loss import SquaredError
 from audit.network.record import LayerProducts, LayerRecord, Products, Record
-from audit.network.second_derivatives import rest_trace
+from audit.network.second_derivatives import residual_trace
 from audit.report.fields import Card
 
 SAME_LABEL = "the nearest train sample with the same label (Euclidean; of equally near ones the first)"
@@ -77,7 +84,7 @@ class DualityFold:
         self._evidence: dict[str, Evidence] = {}
         self._curvature = {layer.name: "hessian" for layer in audit.layers}
         self._too_curved: dict[str, str] = {}
-        self._answers: Answers | None = None
+        self._activations: LayerActivations | None = None
         self._curved: set[str] = set()  # layers with a curved network behind them
 
     def see(self, record: Record, products: Products) -> None:
@@ -111,8 +118,7 @@ class DualityFold:
         return Measurement(self._with_intervals(blocks))
 
     def _with_intervals(self, blocks: dict[str, DualityBlock]) -> dict[str, DualityBlock]:
-        settings = self._audit.settings
-        found = bootstrap(list(self._evidence.values()), settings.bootstrap, settings.seed)
+        found = split_intervals(list(self._evidence.values()), self._audit.bootstrap)
         intervals = dict(zip(self._evidence, found, strict=True))
         return {name: replace(block, ci95=intervals.get(name, block.ci95)) for name, block in blocks.items()}
 
@@ -160,30 +166,30 @@ class DualityFold:
         return self._with_widths(block, duals, found)
 
     def _trace(self, layer: DenseLayer) -> float:
-        rest = trace_of_rest(self._audit, layer.name) if layer.name in self._curved else 0.0
+        rest = residual_trace_of(self._audit, layer.name) if layer.name in self._curved else 0.0
         return (self._traces[layer.name] + rest) / len(self._audit.train)
 
     def _with_widths(self, block: DualityBlock, duals: Duals, found: Decomposition) -> DualityBlock:
         directions = found.projections.leading
         if not len(directions):
             return block
-        answers = self._answers_at(duals.layer, duals.pairs)
-        lines = Lines(answers, duals.layer)
+        activations = self._activations_at(duals.layer, duals.pairs)
+        lines = Lines(activations, duals.layer)
         curvatures = found.projections.values[: len(directions)].tolist()
         widths = flatness_widths(lines, directions, curvatures, float(duals.W.norm()))
-        return replace(block, widths=widths, width_samples=len(answers.x))
+        return replace(block, widths=widths, width_samples=len(activations.x))
 
-    def _answers_at(self, layer: DenseLayer, pairs: Pairs) -> Answers:
+    def _activations_at(self, layer: DenseLayer, pairs: Pairs) -> LayerActivations:
         """The samples that widths are found on; all layers but convolutions share one run over them."""
-        if layer.patches is None and self._answers is not None:
-            return self._answers
+        if layer.patches is None and self._activations is not None:
+            return self._activations
         train = self._audit.train
         rows = spaced(len(train), SAMPLES if layer.patches is None else SAMPLES_OF_CONVOLUTIONS)
         layers = [each for each in self._audit.layers if each.patches is None]
-        answers = Answers(pairs.capture, layers, train.x[rows], train.y[rows], pairs.room)
+        activations = LayerActivations(pairs.capture, layers, train.x[rows], train.y[rows], pairs.room)
         if layer.patches is None:
-            self._answers = answers
-        return answers
+            self._activations = activations
+        return activations
 
 
 def _may_be_incomplete(layer: DenseLayer) -> bool:
@@ -241,7 +247,7 @@ def gauss_newton_trace(products: LayerProducts) -> float:
     return float(((x @ x.mT) * (rows @ rows.mT)).sum())
 
 
-def trace_of_rest(audit: Audit, name: str) -> float:
+def residual_trace_of(audit: Audit, name: str) -> float:
     """What R adds, summed over all train samples."""
     n, seed = len(audit.train), audit.settings.seed
-    return sum(float(rest_trace(record.layers[name], n, record.start, seed).sum()) for record in audit.train)
+    return sum(float(residual_trace(record.layers[name], n, record.start, seed).sum()) for record in audit.train)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.data.base import Split
-from audit.maths.resample import interval, resampled_means
+from audit.data.dataset import Split
+from audit.maths.resample import interval
 from audit.measures.contract import Audit
 from audit.measures.duality.basis import Basis
 from audit.measures.duality.block import Carriers, ClassShare, DualityBlock, SampleGap
@@ -43,7 +43,7 @@ def find_carriers(audit: Audit, pairs: Pairs) -> Carriers:
     gap = test.loss - partner.loss
     top = np.argsort(-gap, kind="stable")[:LISTED]
     total = float(gap.sum())
-    draws = resampled_means(gap[:, None], audit.settings.bootstrap, audit.settings.seed)[:, 0]
+    draws = audit.bootstrap.means(gap[:, None])[:, 0]
     return Carriers(
         pairs=len(pairs),
         unpaired=pairs.unpaired,
@@ -81,7 +81,7 @@ def _by_class(audit: Audit, test: Outcome, gap: Array, classes: list[str]) -> li
     total = float(gap.sum())
     members = test.labels[:, None] == np.arange(len(classes))  # [K, classes]
     columns = np.concatenate([members * gap[:, None], members.astype(np.float64)], 1)
-    parts, counts = np.split(resampled_means(columns, audit.settings.bootstrap, audit.settings.seed), 2, axis=1)
+    parts, counts = np.split(audit.bootstrap.means(columns), 2, axis=1)
     whole, shares = parts.sum(1), []
     for label, name in enumerate(classes):
         mine = gap[test.labels == label]

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.maths.blocks import DIRECTIONS, blocks
-from audit.maths.resample import LEVELS, interval, resampled_means
+from audit.maths.intervals import standard_error
+from audit.maths.resample import LEVELS, Bootstrap, interval
 from audit.measures.duality.block import DualityIntervals
 from audit.report.fields import Interval
 
@@ -74,7 +75,7 @@ def direction_errors(w: Tensor, g: Tensor, c: Sequence[float | None]) -> Directi
         added_c = unit_g * unit_w - c_part / 2 * (unit_g.square() + unit_w.square())
         sums = before + added_w.cumsum(1)
         columns = (sigma_g / 2 * unit_g.square(), added_w, sums, added_c, g_part * w_part)
-        found.append([_error(added) for added in columns])
+        found.append([standard_error(added).tolist() for added in columns])
         before = sums[:, -1:]
     sigma_g_error, sigma_w_error, cumulative, c_error, contribution = (
         [error for part in column for error in part] for column in zip(*found, strict=True)
@@ -92,12 +93,12 @@ def total_errors(pairs: PairColumns, sigma_g: float, sigma_w: float) -> TotalErr
     """`sigma_g` and `sigma_w` are those of the remainder."""
     whole, kept = pairs.whole, pairs.kept
     return TotalErrors(
-        mean_term=error_of(whole.g_mean_w + whole.w_mean_g),
-        target_term=error_of(pairs.target),
-        total_g=error_of(pairs.variance_g),
-        total_w=error_of(pairs.variance_w),
-        second_moment_w=error_of(pairs.square_w),
-        remainder=error_of(whole.first_order() - kept.first_order()),
+        mean_term=_error(whole.g_mean_w + whole.w_mean_g),
+        target_term=_error(pairs.target),
+        total_g=_error(pairs.variance_g),
+        total_w=_error(pairs.variance_w),
+        second_moment_w=_error(pairs.square_w),
+        remainder=_error(whole.first_order() - kept.first_order()),
         remainder_sigma_g=_of_root(pairs.variance_g - pairs.kept_variance_g, sigma_g),
         remainder_sigma_w=_of_root(pairs.variance_w - pairs.kept_variance_w, sigma_w),
     )
@@ -107,23 +108,18 @@ def share_error(part: Part, whole: Part, total: float) -> float | None:
     """Of part/whole; None where the whole is not positive."""
     if total <= 0:
         return None
-    return error_of((part.first_order() - part.contribution / total * whole.first_order()) / total)
+    return _error((part.first_order() - part.contribution / total * whole.first_order()) / total)
 
 
-def error_of(added: Array) -> float:
-    """Standard error of a mean."""
-    return float(added.std() / len(added) ** 0.5)
+def _error(added: Array) -> float:
+    return float(standard_error(added))
 
 
 def _of_root(added: Array, sigma: float) -> float:
     """Of σ, where σ² is the mean of what is added."""
-    return error_of(added) / (2 * sigma) if sigma > 0 else 0.0
+    return _error(added) / (2 * sigma) if sigma > 0 else 0.0
 
 
-def _error(added: Tensor) -> list[float]:
-    deviation = (added - added.mean(0)).square_().mean(0).sqrt()  # `std` takes far longer down the columns
-    errors: list[float] = (deviation / len(added) ** 0.5).tolist()
-    return errors
 
 
 # Bootstrap over pairs: how sure the split is, with its directions held fixed.
@@ -167,7 +163,7 @@ class Evidence:
     whole: Part
 
 
-def bootstrap(evidence: Sequence[Evidence], count: int, seed: int) -> list[DualityIntervals]:
+def split_intervals(evidence: Sequence[Evidence], bootstrap: Bootstrap) -> list[DualityIntervals]:
     """Intervals of every layer; none of fewer than `FEW` pairs.
 
     Layers with equally many pairs share their draws, and one matrix product.
@@ -177,7 +173,7 @@ def bootstrap(evidence: Sequence[Evidence], count: int, seed: int) -> list[Duali
         mine = [place for place, layer in enumerate(evidence) if len(layer.gap) == K]
         columns = [(evidence[i].gap, evidence[i].sharp.first_order(), evidence[i].whole.first_order()) for i in mine]
         matrix = np.stack([column for layer in columns for column in layer], 1)  # [K, 3 · layers]
-        means = resampled_means(matrix, count, seed)
+        means = bootstrap.means(matrix)
         for position, place in enumerate(mine):
             found[place] = _intervals(evidence[place], means[:, 3 * position : 3 * position + 3])
     return [found[place] for place in range(len(evidence))]

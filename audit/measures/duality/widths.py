@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from audit.maths.blocks import blocks
+from audit.maths.intervals import standard_error
 from audit.measures.duality.block import Width
 from audit.measures.duality.dual_weights import as_raw, shifted_losses
 from audit.network.capture import Capture
@@ -28,15 +29,15 @@ Losses = Callable[[float], Tensor]  # t → losses [n]
 class Lines:
     """Losses of a few samples along straight lines in the weights of one layer."""
 
-    def __init__(self, answers: Answers, layer: DenseLayer) -> None:
-        self._capture, self._layer, self._x = answers.capture, layer, answers.x
-        capture, x, y = answers.capture, answers.x, answers.y
+    def __init__(self, activations: LayerActivations, layer: DenseLayer) -> None:
+        self._capture, self._layer, self._x = activations.capture, layer, activations.x
+        capture, x, y = activations.capture, activations.x, activations.y
         self._y = y.to(next(capture.network.parameters()).device)
         self._tail = None if capture.fixed_batch else cut_behind(capture.network, layer)
         if self._tail is None:
             self.own = torch.cat([record.loss for record in capture.forward(x, y)])  # losses at W itself [n]
             return
-        self._given, self._z, f = answers.of(layer)
+        self._given, self._z, f = activations.of(layer)
         self.own = capture.loss.value(f.double(), self._y)
         if not torch.allclose(self._tail_losses(self._z), self.own, rtol=AGREEMENT, atol=AGREEMENT):
             self._tail = None
@@ -101,7 +102,7 @@ def _cut(traced: fx.GraphModule, path: str) -> fx.GraphModule | None:
 # What dense layers are given and what they answer on a few samples, in their raw shapes: all layers in one run.
 
 
-Met = tuple[Tensor, Tensor, Tensor]  # a layer's input, its answer, and the scores [n, C]
+Activations = tuple[Tensor, Tensor, Tensor]  # a layer's input, its answer, and the scores [n, C]
 
 
 def stands_alone(layer: DenseLayer) -> bool:
@@ -109,7 +110,7 @@ def stands_alone(layer: DenseLayer) -> bool:
     return layer.cut_point and layer.calls == 1 and not layer.tied_with
 
 
-class Answers:
+class LayerActivations:
     """Runs the samples when a layer is first asked for: with all layers if those fit into `room` bytes, or alone."""
 
     def __init__(self, capture: Capture, layers: Sequence[DenseLayer], x: Tensor, y: Tensor, room: int = 0) -> None:
@@ -117,21 +118,21 @@ class Answers:
         alone = [layer for layer in layers if stands_alone(layer)]
         numbers = sum(layer.tokens * (layer.in_features + layer.out_features) for layer in alone)
         self._layers = alone if 8 * len(x) * numbers <= room else []
-        self._met: dict[str, Met] = {}
+        self._found: dict[str, Activations] = {}
 
-    def of(self, layer: DenseLayer) -> Met:
+    def of(self, layer: DenseLayer) -> Activations:
         """Of a layer that is called once."""
-        if layer.name not in self._met:
+        if layer.name not in self._found:
             together = layer in self._layers
             found = _run(self.capture, self._layers if together else [layer], self.x, self.y)
             if not together:
                 return found[layer.name]
-            self._met = found
-        return self._met[layer.name]
+            self._found = found
+        return self._found[layer.name]
 
 
 @torch.no_grad()
-def _run(capture: Capture, layers: Sequence[DenseLayer], x: Tensor, y: Tensor) -> dict[str, Met]:
+def _run(capture: Capture, layers: Sequence[DenseLayer], x: Tensor, y: Tensor) -> dict[str, Activations]:
     seen: dict[str, list[tuple[Tensor, Tensor]]] = {layer.name: [] for layer in layers}
 
     def keeping(name: str) -> Callable[..., None]:
@@ -215,7 +216,7 @@ def _error(added: Tensor | None) -> float | None:
     """Standard error of the mean of what samples add; None where it is no number."""
     if added is None:
         return None
-    error = float(added.std(correction=0)) / len(added) ** 0.5
+    error = float(standard_error(added))
     return error if math.isfinite(error) else None
 
 

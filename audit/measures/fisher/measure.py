@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.maths.decompositions import eigvalsh, largest_singular_value
-from audit.maths.resample import Resampled, interval, resampled_means
+from audit.maths.resample import Resampled, interval
+from audit.maths.shares import chance
 from audit.measures.contract import Audit, Fold, Measure, Measurement
 from audit.measures.fisher.block import LayerFisher, NetworkFisher, PacBayes
 from audit.measures.fisher.card import CARDS
@@ -204,15 +205,13 @@ class _FisherFold:
 
     def _drawn(self, values: Tensor) -> NDArray[np.float64]:
         """Resampled means [draws] of one number per subset."""
-        return resampled_means(values.cpu().numpy()[:, None], self.audit.settings.bootstrap, self.audit.settings.seed)[
-            :, 0
-        ]
+        return self.audit.bootstrap.means(values.cpu().numpy()[:, None])[:, 0]
 
     def _robustness(self) -> tuple[float | None, Interval]:
         if not self.robustness:
             return None, None
         values = {"r": torch.cat(self.robustness).cpu().numpy()}
-        means = Resampled(values, self.audit.settings.bootstrap, self.audit.settings.seed)
+        means = Resampled(values, self.audit.bootstrap)
         return means.value(lambda r: r, "r"), means.ci95(lambda r: r, "r")
 
     def _bound(self, dets: LogDeterminants, size: int, P: int) -> PacBayes | None:
@@ -220,9 +219,9 @@ class _FisherFold:
         chosen, train = self.audit.settings, self.audit.train_outcome
         values = (dets.norms + dets.angles)[dets.regular]
         theorem = Theorem(size, P, len(self.audit.train), chosen.volume, chosen.delta)
-        losses = resampled_means(train.loss[:, None], chosen.bootstrap, chosen.seed)[:, 0]
+        losses = self.audit.bootstrap.means(train.loss[:, None])[:, 0]
         gammas = self._drawn(values) if len(values) > 1 else np.full(len(losses), float(values.mean()))
-        guessing = math.log(max(2, train.scores.shape[1]))
+        guessing = -math.log(chance(train.scores.shape[1]))
         test_loss = float(self.audit.test_outcome.loss.mean())
         return pac_bayes(theorem, float(values.mean()), float(train.loss.mean()), (gammas, losses), guessing, test_loss)
 

@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from audit.maths.resample import resampled_means
 from audit.measures.contract import Audit, Fold, Measure, Measurement, feeds_itself
 from audit.measures.flatness.block import LayerFlatness, NetworkFlatness
 from audit.measures.flatness.card import CARDS
@@ -87,7 +86,7 @@ class _Fold:
 
     def _tops_and_draws(self) -> tuple[dict[str, Top], Draws]:
         """The largest eigenvalues, and everything resampled, all layers in the same draws."""
-        spectra, train, settings = self._audit.spectra, self._audit.train, self._audit.settings
+        spectra, train = self._audit.spectra, self._audit.train
         largest = {layer.name: spectra.largest(layer) for layer in self._layers}
         directions = {
             name: Directions(vector, self._weights[name], sums.rows.largest(), sums.columns.largest())
@@ -96,7 +95,7 @@ class _Fold:
         }
         shares = quotients(train, directions)
         columns = [np.concatenate([self._sums[name].by_sample(), shares[name]], 1) for name in self._sums]
-        drawn = resampled_means(np.concatenate(columns, 1), settings.bootstrap, settings.seed)
+        drawn = self._audit.bootstrap.means(np.concatenate(columns, 1))
         by_column = np.moveaxis(drawn.reshape(len(drawn), len(columns), -1), 2, 0)  # [7, draws, layers]
         return {name: Top(value, residual) for name, (value, _, residual) in largest.items()}, Draws(*by_column)
 

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from audit.maths.intervals import mean_error
 from audit.maths.resample import interval
 from audit.measures.flatness.block import LayerFlatness, NetworkFlatness
 from audit.measures.flatness.terms import Terms
@@ -61,7 +62,7 @@ class Moments:
     def standard_error(self) -> Array:
         """Of every neuron's mean."""
         variance: Array = np.maximum(0.0, self._squares / self._n - self.mean() ** 2)
-        return np.sqrt(variance / self._n)
+        return mean_error(variance, self._n)
 
     def largest(self) -> int:
         """The neuron with the largest mean."""

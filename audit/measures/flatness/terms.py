@@ -60,7 +60,7 @@ def terms_of(products: LayerProducts, W: Tensor, bias: Tensor | None, samples: i
     if layer.residual_times is None:
         return terms
     if is_probed(layer, samples):
-        return terms + _probed(layer, x, u, W, record.start, samples, seed)
+        return terms + _probed(products, x, u, W, samples, seed)
     return terms + _exact(layer, x, u, W)
 
 
@@ -139,9 +139,10 @@ def _exact(layer: LayerRecord, x: Tensor, u: Tensor, W: Tensor) -> Terms:
     return Terms(trace, relative, rows, columns)
 
 
-def _probed(layer: LayerRecord, x: Tensor, u: Tensor, W: Tensor, start: int, samples: int, seed: int) -> Terms:
+def _probed(products: LayerProducts, x: Tensor, u: Tensor, W: Tensor, samples: int, seed: int) -> Terms:
     """The forms of R, each the mean over random directions whose covariance is the form's weight."""
-    assert layer.residual_times is not None
+    R_times, start = products.layer.residual_times, products.record.start
+    assert R_times is not None
     (n, _, out), size = u.shape, x.shape[2]
     root, count = gram_root(x), probes(samples)
     total = Terms(x.new_zeros(n), x.new_zeros(n), x.new_zeros(n, out), x.new_zeros(n, size))
@@ -150,7 +151,7 @@ def _probed(layer: LayerRecord, x: Tensor, u: Tensor, W: Tensor, start: int, sam
         by_out, by_in = (signs(start, (n, root.shape[2], width), stream, x) for width in (out, size))
         x_signed = x * by_in[:, :1]
         moved = torch.stack([root @ by_out, root @ (by_in @ W.T), u * by_out[:, :1], x_signed @ W.T])
-        R_moved = layer.residual_times(moved)  # [4, n, T, out]
+        R_moved = R_times(moved)  # [4, n, T, out]
         trace, relative, row, _ = moved * R_moved
         column = (x_signed * (R_moved[3] @ W)).sum(1)
         total += Terms(trace.sum((1, 2)), relative.sum((1, 2)), row.sum(1), column)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.maths.resample import interval, resampled_means
+from audit.maths.resample import Bootstrap, interval
 from audit.maths.shares import difference_interval, wilson
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
 from audit.measures.gap.block import ClassGap, Confusion, GapReport, Mistake
@@ -27,7 +27,7 @@ from audit.report.fields import Interval
 
 Array = NDArray[np.float64]
 ROUNDING = 1e-9  # of the loss: what two sums of equal numbers may differ by, and no difference between the splits
-TEST = 1 << 20  # keeps the draws of the two splits apart
+TEST = 1 << 20  # the stream that keeps the draws of the test split apart
 
 
 class GapMeasure:
@@ -51,17 +51,17 @@ class _GapFold:
 
     def finish(self) -> Measurement:
         """The gap, overall and by class."""
-        audit, settings = self.audit, self.audit.settings
+        audit = self.audit
         outcomes = audit.train_outcome, audit.test_outcome
-        return Measurement(network=measure_gap(*outcomes, audit.data.classes, settings.bootstrap, settings.seed))
+        return Measurement(network=measure_gap(*outcomes, audit.data.classes, audit.bootstrap))
 
 
 MEASURE: Measure = GapMeasure()
 
 
-def measure_gap(train: Outcome, test: Outcome, classes: Sequence[str] | None, draws: int, seed: int) -> GapReport:
+def measure_gap(train: Outcome, test: Outcome, classes: Sequence[str] | None, bootstrap: Bootstrap) -> GapReport:
     """The gap of loss and error, overall and by class."""
-    loss = _Difference(train.loss, test.loss, draws, seed)
+    loss = _Difference(train.loss, test.loss, bootstrap)
     errors = None if train.wrong is None or test.wrong is None else _errors(train.wrong, test.wrong)
     return GapReport(
         train_loss=loss.train,
@@ -70,11 +70,11 @@ def measure_gap(train: Outcome, test: Outcome, classes: Sequence[str] | None, dr
         test_loss_ci95=loss.test_ci95,
         loss_gap=loss.gap,
         loss_gap_ci95=loss.gap_ci95,
-        bootstrap=draws,
-        per_class=[_class_gap(train, test, *named, draws, seed) for named in enumerate(classes or ())],
+        bootstrap=bootstrap.draws,
+        per_class=[_class_gap(train, test, *named, bootstrap) for named in enumerate(classes or ())],
         confusion=None if errors is None or classes is None else count_confusions(test, classes),
         skipped="error and accuracy do not exist for regression" if errors is None else None,
-        **(errors or _fits(train, test, draws, seed)),
+        **(errors or _fits(train, test, bootstrap)),
     )
 
 
@@ -101,7 +101,7 @@ def _share(wrong: Array) -> tuple[float, tuple[float, float]]:
     return part, wilson(part, len(wrong))
 
 
-def _fits(train: Outcome, test: Outcome, draws: int, seed: int) -> dict[str, Any]:
+def _fits(train: Outcome, test: Outcome, bootstrap: Bootstrap) -> dict[str, Any]:
     """RMSE and R² of a regression, and no errors."""
     found: dict[str, Any] = dict.fromkeys(
         (
@@ -109,19 +109,19 @@ def _fits(train: Outcome, test: Outcome, draws: int, seed: int) -> dict[str, Any
             *("train_accuracy", "test_accuracy"),
         )
     )
-    fits = {"train": measure_fit(train, draws, seed), "test": measure_fit(test, draws, seed + TEST)}
+    fits = {"train": measure_fit(train, bootstrap), "test": measure_fit(test, bootstrap, TEST)}
     return found | {f"{split}_{name}": value for split, fit in fits.items() for name, value in asdict(fit).items()}
 
 
 class _Difference:
     """Means of one number on both splits, and their difference, with bootstrap intervals."""
 
-    def __init__(self, train: Array, test: Array, draws: int, seed: int) -> None:
+    def __init__(self, train: Array, test: Array, bootstrap: Bootstrap) -> None:
         self.train, self.test = float(train.mean()), float(test.mean())
         size = ROUNDING * max(abs(self.train), abs(self.test))
         self.gap = _unless_rounding(self.test - self.train, size)
-        train_means = resampled_means(train[:, None], draws, seed)[:, 0]
-        test_means = resampled_means(test[:, None], draws, seed + TEST)[:, 0]
+        train_means = bootstrap.means(train[:, None])[:, 0]
+        test_means = bootstrap.means(test[:, None], TEST)[:, 0]
         self.train_ci95, self.test_ci95 = interval(train_means), interval(test_means)
         ends = interval(test_means - train_means)
         self.gap_ci95 = None if ends is None else (_unless_rounding(ends[0], size), _unless_rounding(ends[1], size))
@@ -131,19 +131,19 @@ def _unless_rounding(value: float, size: float) -> float:
     return 0.0 if abs(value) <= size else value
 
 
-def _class_gap(train: Outcome, test: Outcome, index: int, name: str, draws: int, seed: int) -> ClassGap:
+def _class_gap(train: Outcome, test: Outcome, index: int, name: str, bootstrap: Bootstrap) -> ClassGap:
     there, here = train.labels == index, test.labels == index
     both = bool(there.any() and here.any())
-    loss = _Difference(train.loss[there], test.loss[here], draws, seed) if both else None
+    loss = _Difference(train.loss[there], test.loss[here], bootstrap) if both else None
     absent = " and ".join(split for split, rows in (("train", there), ("test", here)) if not rows.any())
     return ClassGap(
         name=name,
         train_samples=int(there.sum()),
         test_samples=int(here.sum()),
         train_loss=_mean(train.loss, there),
-        train_loss_ci95=_mean_interval(train.loss[there], draws, seed) if loss is None else loss.train_ci95,
+        train_loss_ci95=_mean_interval(train.loss[there], bootstrap) if loss is None else loss.train_ci95,
         test_loss=_mean(test.loss, here),
-        test_loss_ci95=_mean_interval(test.loss[here], draws, seed + TEST) if loss is None else loss.test_ci95,
+        test_loss_ci95=_mean_interval(test.loss[here], bootstrap, TEST) if loss is None else loss.test_ci95,
         train_error=_mean(train.wrong, there),
         train_error_ci95=_class_error_interval(train.wrong, there),
         test_error=_mean(test.wrong, here),
@@ -158,8 +158,8 @@ def _mean(values: Array | None, rows: NDArray[np.bool_]) -> float | None:
     return float(values[rows].mean()) if values is not None and rows.any() else None
 
 
-def _mean_interval(values: Array, draws: int, seed: int) -> Interval:
-    return interval(resampled_means(values[:, None], draws, seed)[:, 0]) if len(values) else None
+def _mean_interval(values: Array, bootstrap: Bootstrap, stream: int = 0) -> Interval:
+    return interval(bootstrap.means(values[:, None], stream)[:, 0]) if len(values) else None
 
 
 def _class_error_interval(wrong: Array | None, rows: NDArray[np.bool_]) -> Interval:
@@ -213,12 +213,12 @@ class Fit:
     r2_ci95: Interval
 
 
-def measure_fit(outcome: Outcome, draws: int, seed: int) -> Fit:
+def measure_fit(outcome: Outcome, bootstrap: Bootstrap, stream: int = 0) -> Fit:
     """Both are functions of means over samples: of squared errors, targets and squared targets, output by output."""
     targets, errors = _centred(outcome), (outcome.scores - outcome.targets) ** 2
     scale = max(float(errors.max()), float((targets**2).max()), np.finfo(np.float64).tiny)  # keeps squares in range
     columns = np.concatenate([errors / scale, targets / np.sqrt(scale), targets**2 / scale], 1)
-    drawn = np.split(resampled_means(columns, draws, seed), 3, axis=1)
+    drawn = np.split(bootstrap.means(columns, stream), 3, axis=1)
     r2 = r_squared(outcome)
     return Fit(
         rmse=float(np.sqrt(errors.mean())),

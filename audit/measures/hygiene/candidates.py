@@ -73,7 +73,7 @@ class Proposer:
         if table is None:
             return None
         squared, column = table
-        radius, bound = reach(squared, self._weight[column], points.own)
+        radius, bound = radii(squared, self._weight[column], points.own)
         row, place = positions(squared <= ((bound if near else radius) + points.margin)[:, None])
         found = Pairs(row, column[row, place], squared[row, place])
         return found.at((found.row * len(self._weight) + found.column).argsort()), radius
@@ -99,25 +99,25 @@ class Proposer:
         most = self._most(nearest, first, points, near)
         norm = points.a.square().sum(1).double()
         limit = screen.limit(seen, norm, most + norm + 2 * points.margin, points.a.shape[1])
-        passed = bounds.scatter_(1, places, torch.inf) <= limit[:, None]
-        if how_many(passed) * DENSE > passed.numel():
-            screen.note(passed.numel(), passed.numel())
+        possible = bounds.scatter_(1, places, torch.inf) <= limit[:, None]
+        if how_many(possible) * DENSE > possible.numel():
+            screen.note(possible.numel(), possible.numel())
             return self._by_all(points, near)
-        others = self._measured(points, passed, screen, most, first)
+        others = self._measured(points, possible, screen, most, first)
         return None if others is None else _beside((nearest, first), others.table(len(first)))
 
     def _most(self, squared: Tensor, column: Tensor, points: Points, near: bool) -> Tensor:
         """No less than what the farthest wanted voter can have [q], from any voters of each point [q, m]."""
-        radius, bound = reach(squared, self._weight[column], points.own)
+        radius, bound = radii(squared, self._weight[column], points.own)
         return (bound if near else radius) + points.margin
 
-    def _measured(self, points: Points, passed: Tensor, screen: Screen, most: Tensor, known: Tensor) -> Pairs | None:
-        """The pairs within `most` [q] that passed the screen [q, u, in its order] and are not `known` [q, m]."""
-        row, place = positions(passed)
-        crowded = self._crowded(row, len(passed), screen)
+    def _measured(self, points: Points, possible: Tensor, screen: Screen, most: Tensor, known: Tensor) -> Pairs | None:
+        """The pairs within `most` [q] that are `possible` [q, u, in the screen's order] and not `known` [q, m]."""
+        row, place = positions(possible)
+        crowded = self._crowded(row, len(possible), screen)
         if len(crowded):
-            passed[crowded] = False
-            row, place = positions(passed)
+            possible[crowded] = False
+            row, place = positions(possible)
         column = screen.order[place]
         squared = self._squared(points, row, column)
         few = Pairs(row, column, squared).at(positions((squared <= most[row])[None])[1])
@@ -150,7 +150,7 @@ class Proposer:
         return squared if points.own is None else squared.masked_fill_(points.own[row] == column, -torch.inf)
 
 
-def reach(squared: Tensor, weight: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
+def radii(squared: Tensor, weight: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
     """What the last voter has when there are enough, and what the k-th has [q]; of voters [q, m] and their weight."""
     itself = int(own is not None)
     k = min(NEIGHBOURS + itself, squared.shape[1])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
@@ -65,47 +64,34 @@ def _canonical(rows: Array, dtype: np.dtype[np.generic]) -> Array:
 
 @dataclass(frozen=True)
 class Twins:
-    """Equal inputs within and across two splits. All arrays hold positions in the samples as used."""
+    """Equal inputs within and across two splits. All arrays are over the samples as used: n of train, m of test."""
 
     train_x: Ids  # [n] number of the input
     train_y: Ids  # [n] number of the label
     test_x: Ids  # [m]
     test_y: Ids
+    across: Flags  # [m] test samples whose input is in train …
+    across_same_label: Flags  # [m] … with the same label
+    conflicts_across: Flags  # [m] … with another label
+    conflicts_in_train: Flags  # [n] train samples whose input is in train again with another label
+    repeated_in_train: Flags  # [n] … with the same label: how often twins are natural here
 
     @classmethod
     def of(cls, train: tuple[Array, Array], test: tuple[Array, Array]) -> Twins:
         """From x [n, ...] and y [n] or [n, k] of both splits."""
         x, x_test = row_ids(train[0], test[0])
         y, y_test = row_ids(train[1], test[1])
-        return cls(x, y, x_test, y_test)
-
-    @cached_property
-    def across(self) -> Flags:
-        """Test samples whose input is in train [m]."""
-        return np.isin(self.test_x, self.train_x)
-
-    @cached_property
-    def across_same_label(self) -> Flags:
-        """Test samples whose input is in train with the same label [m]."""
-        return np.isin(_joint(self.test_x, self.test_y), _joint(self.train_x, self.train_y))
-
-    @cached_property
-    def conflicts_across(self) -> Flags:
-        """Test samples whose input is in train with another label [m]."""
-        labels = _labels_per_input(self.train_x, self.train_y)
-        return self.across & (np.array([labels.get(x, 0) for x in self.test_x]) > self.across_same_label)
-
-    @cached_property
-    def conflicts_in_train(self) -> Flags:
-        """Train samples whose input is in train again with another label [n]."""
-        labels = _labels_per_input(self.train_x, self.train_y)
-        return np.array([labels[x] > 1 for x in self.train_x], dtype=bool)
-
-    @cached_property
-    def repeated_in_train(self) -> Flags:
-        """Train samples that have a twin with the same label in train [n]: how often twins are natural here."""
-        _, inverse, counts = np.unique(_joint(self.train_x, self.train_y), return_inverse=True, return_counts=True)
-        return np.asarray(counts[inverse.reshape(-1)] > 1)
+        both, both_test, labels = _joint(x, y), _joint(x_test, y_test), _labels_per_input(x, y)
+        across, same = np.isin(x_test, x), np.isin(both_test, both)
+        _, inverse, counts = np.unique(both, return_inverse=True, return_counts=True)
+        return cls(
+            *(x, y, x_test, y_test),
+            across=across,
+            across_same_label=same,
+            conflicts_across=across & (np.array([labels.get(one, 0) for one in x_test]) > same),
+            conflicts_in_train=np.array([labels[one] > 1 for one in x], dtype=bool),
+            repeated_in_train=np.asarray(counts[inverse.reshape(-1)] > 1),
+        )
 
     def same_samples(self) -> bool:
         """Whether the two splits hold the very same samples, in whatever order."""

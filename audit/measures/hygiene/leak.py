@@ -11,21 +11,22 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.maths.resample import interval, resampled_means
+from audit.maths.resample import Bootstrap, interval
 from audit.maths.shares import wilson
 from audit.measures.gap.measure import measure_gap
 from audit.measures.hygiene.block import GapWithout, Leak
 from audit.measures.hygiene.duplicates import Twins
 from audit.network.records import Outcome
 from audit.report.fields import Interval
-from audit.settings import Settings
 
 VOID = 0.1  # share of unexplained copies, at the lower end of its interval, that voids the verdict
 ENOUGH = 0.01  # … and that does so if leaving the copies out moves the gap
 Flags = NDArray[np.bool_]
 
 
-def find_leak(twins: Twins, chance: Flags, train: Outcome, test: Outcome, searched: float, settings: Settings) -> Leak:
+def find_leak(
+    twins: Twins, chance: Flags, train: Outcome, test: Outcome, searched: float, bootstrap: Bootstrap
+) -> Leak:
     """`chance` [m]: twins that may be coincidence; `searched`: share of the train samples on disk that were used."""
     copied, answer = twins.across_same_label, "target" if test.wrong is None else "label"
     share, natural = float(copied.mean()), float(twins.repeated_in_train.mean())
@@ -33,7 +34,7 @@ def find_leak(twins: Twins, chance: Flags, train: Outcome, test: Outcome, search
     unexplained_ci95 = wilson(unexplained, len(copied))
     beyond = wilson(share, len(copied))[0] - wilson(natural, len(twins.train_x))[1]
     lowest = 1.0 if twins.same_samples() else max(unexplained_ci95[0], beyond) / searched
-    without = _gap_without(copied, train, test, settings)
+    without = _gap_without(copied, train, test, bootstrap)
     moved = without is not None and without.moved and lowest >= ENOUGH
     return Leak(
         share=share,
@@ -58,12 +59,12 @@ def _over(ends: tuple[float, float], searched: float) -> tuple[float, float]:
     return min(1.0, ends[0] / searched), min(1.0, ends[1] / searched)
 
 
-def _gap_without(copied: Flags, train: Outcome, test: Outcome, settings: Settings) -> GapWithout | None:
+def _gap_without(copied: Flags, train: Outcome, test: Outcome, bootstrap: Bootstrap) -> GapWithout | None:
     """The gap with the copied test samples left out, beside the interval of the gap with them."""
     if not copied.any() or copied.all():
         return None
-    whole = measure_gap(train, test, None, settings.bootstrap, settings.seed)
-    fresh = measure_gap(train, _only(test, ~copied), None, settings.bootstrap, settings.seed)
+    whole = measure_gap(train, test, None, bootstrap)
+    fresh = measure_gap(train, _only(test, ~copied), None, bootstrap)
     moved = _outside(fresh.loss_gap, whole.loss_gap_ci95) or _outside(fresh.error_gap, whole.error_gap_ci95)
     return GapWithout(
         samples=int((~copied).sum()),
@@ -75,17 +76,17 @@ def _gap_without(copied: Flags, train: Outcome, test: Outcome, settings: Setting
         error_gap_shift=None
         if fresh.error_gap is None or whole.error_gap is None
         else fresh.error_gap - whole.error_gap,
-        loss_gap_shift_ci95=_shift_interval(test.loss, copied, settings),
-        error_gap_shift_ci95=None if test.wrong is None else _shift_interval(test.wrong, copied, settings),
+        loss_gap_shift_ci95=_shift_interval(test.loss, copied, bootstrap),
+        error_gap_shift_ci95=None if test.wrong is None else _shift_interval(test.wrong, copied, bootstrap),
         moved=moved,
     )
 
 
-def _shift_interval(values: NDArray[np.float64], copied: Flags, settings: Settings) -> Interval:
+def _shift_interval(values: NDArray[np.float64], copied: Flags, bootstrap: Bootstrap) -> Interval:
     """Of the mean over the samples that are no copies, minus the mean over all."""
     fresh = (~copied).astype(np.float64)
     columns = np.stack([values, values * fresh, fresh], 1)
-    everything, without, share = resampled_means(columns, settings.bootstrap, settings.seed).T
+    everything, without, share = bootstrap.means(columns).T
     some = share > 0
     return interval(without[some] / share[some] - everything[some])
 

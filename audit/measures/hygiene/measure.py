@@ -71,7 +71,7 @@ class _HygieneFold:
                 conflicts=conflicting,
                 suspected_mislabels=suspected_mislabels(samples),
                 class_balance=balance(samples),
-                leaked=find_leak(twins, samples.coincidences, *outcomes, searched, self.audit.settings),
+                leaked=find_leak(twins, samples.coincidences, *outcomes, searched, self.audit.bootstrap),
             )
         )
 

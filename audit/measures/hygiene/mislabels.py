@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.maths.resample import interval
-from audit.maths.shares import wilson
+from audit.maths.shares import clearly_above, wilson
 from audit.measures.hygiene.block import Neighbour, SpaceTried, Suspect, SuspectedMislabels
 from audit.measures.hygiene.candidates import NEIGHBOURS
-from audit.measures.hygiene.neighbours import Electorate, look_around
-from audit.measures.hygiene.points import Space
+from audit.measures.hygiene.neighbours import Search
 from audit.measures.hygiene.samples import DOMINANCE, FEATURES, Samples, Tried, Votes, judge
 
 Array = NDArray[np.float64]
@@ -56,7 +55,7 @@ def suspected_mislabels(samples: Samples) -> SuspectedMislabels:
         )
         for one in samples.tried
     ]
-    votes = leave_one_out(tried.space, samples.y, samples.voters, samples.place)
+    votes = leave_one_out(tried.search, samples.y, samples.place)
     if _blind(samples, tried, votes):
         return _no_list(spaces, BLIND)
     n, count = len(samples.y), int(votes.suspect.sum())
@@ -96,7 +95,7 @@ def _blind(samples: Samples, tried: Tried, votes: Votes) -> bool:
     agreement = tried.agreement if tried.agreement is not None else 1 - votes.outvoted
     y = samples.y_test[samples.fresh] if fresh else samples.y
     commonest = float(torch.bincount(y).max()) / len(y)
-    return wilson(agreement, len(y))[0] <= commonest
+    return not clearly_above(agreement, len(y), commonest)
 
 
 def _suspects(samples: Samples, tried: Tried, votes: Votes) -> list[Suspect]:
@@ -122,7 +121,7 @@ def _suspects(samples: Samples, tried: Tried, votes: Votes) -> list[Suspect]:
 def _beside(samples: Samples, tried: Tried, rows: NDArray[np.int64]) -> list[list[int]]:
     """Positions of the nearest other train inputs of each row, nearest first."""
     index = torch.from_numpy(rows).to(samples.device)
-    around = look_around(tried.space, tried.space.train, index, samples.voters, samples.place[index])
+    around = tried.search.around(tried.space.train, index, samples.place[index])
     return [nearest[:BESIDE] for nearest in around.nearest.tolist()]
 
 
@@ -141,10 +140,10 @@ def _share(flags: Tensor) -> float:
 # The votes of the others on every train label, and the share of labels that they show to be wrong.
 
 
-def leave_one_out(space: Space, y: Tensor, voters: Electorate, place: Tensor) -> Votes:
+def leave_one_out(search: Search, y: Tensor, place: Tensor) -> Votes:
     """Votes of the others on every train label; y [n], place [n] of each sample among the voters."""
-    everyone = torch.arange(len(voters.rows), device=y.device)
-    around = look_around(space, space.train, voters.rows, voters, everyone, near=False)
+    rows = search.voters.rows
+    around = search.around(search.space.train, rows, torch.arange(len(rows), device=y.device), near=False)
     votes = around.votes[place]
     votes[torch.arange(len(y), device=y.device), y] -= 1  # its own ballot
     return judge(votes, y)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from audit.maths.intervals import standard_error
 from audit.maths.shares import wilson
 from audit.measures.hygiene.block import NearDuplicates, NearTwin
 from audit.measures.hygiene.duplicates import PAIRS
-from audit.measures.hygiene.neighbours import Electorate, look_around
-from audit.measures.hygiene.points import Space
+from audit.measures.hygiene.neighbours import Search
 from audit.measures.hygiene.samples import Samples, Tried
 
 EXPECTED = 0.05  # near twins that chance alone may show in the whole test split
@@ -42,7 +42,7 @@ def near_duplicates(samples: Samples) -> tuple[int | None, NearDuplicates]:
     if why is not None or samples.input_space is None:
         return None, NearDuplicates(skipped=why)
     tried, seed = samples.input_space, samples.audit.settings.seed
-    found = find_near_twins(tried, len(samples.audit.test), samples.voters, seed)
+    found = find_near_twins(tried, len(samples.audit.test), seed)
     return int(found.flags.sum()), NearDuplicates(
         space=tried.space.name,
         dimension=found.dimension if math.isfinite(found.dimension) else None,
@@ -86,15 +86,15 @@ class NearTwins:
     looked_at: int  # train samples behind within_train
 
 
-def find_near_twins(tried: Tried, tests: int, voters: Electorate, seed: int) -> NearTwins:
+def find_near_twins(tried: Tried, tests: int, seed: int) -> NearTwins:
     """Near twins among the test samples that are not in train; `tests`: how many samples the split has."""
-    space, around = tried.space, tried.around_test
+    around = tried.around_test
     assert around is not None  # the caller made sure that there are such samples
     dimension, error = local_dimension(around.distance)
     threshold = closeness(dimension, around.distance.shape[1], tests)
     ratio = _ratio(around.distance)
     close = ratio < threshold
-    within = _share_within_train(space, voters, threshold, seed) if bool(close.any()) else None
+    within = _share_within_train(tried.search, threshold, seed) if bool(close.any()) else None
     return NearTwins(
         flags=close,
         nearest=around.nearest[:, 0],
@@ -104,15 +104,16 @@ def find_near_twins(tried: Tried, tests: int, voters: Electorate, seed: int) -> 
         dimension_error=error,
         threshold=threshold,
         within_train=within,
-        looked_at=min(YARDSTICK, len(voters.rows)),
+        looked_at=min(YARDSTICK, len(tried.search.voters.rows)),
     )
 
 
-def _share_within_train(space: Space, voters: Electorate, threshold: float, seed: int) -> float:
+def _share_within_train(search: Search, threshold: float, seed: int) -> float:
     """Share of train samples, a thousand at most, with a near twin within train."""
-    own = torch.randperm(len(voters.rows), generator=torch.Generator().manual_seed(seed))[:YARDSTICK]
-    own = own.to(voters.rows.device)
-    around = look_around(space, space.train, voters.rows[own], voters, own)
+    rows = search.voters.rows
+    own = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:YARDSTICK]
+    own = own.to(rows.device)
+    around = search.around(search.space.train, rows[own], own)
     return float((_ratio(around.distance) < threshold).double().mean())
 
 
@@ -126,7 +127,7 @@ def local_dimension(distance: Tensor) -> tuple[float, float]:
     if spread <= 0:
         return math.inf, math.inf
     dimension = sum(1 / i for i in range(j, k)) / spread
-    return dimension, dimension / spread * float(logs.std(correction=0)) / math.sqrt(len(logs))
+    return dimension, dimension / spread * float(standard_error(logs))
 
 
 def closeness(dimension: float, k: int, tests: int) -> float:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from audit.maths.blocks import CACHED, HELD, blocks
-from audit.measures.hygiene.candidates import NEIGHBOURS, Points, Proposer, reach
-from audit.measures.hygiene.points import ROUNDING, ROUNDING_SINGLE, Space
+from audit.maths.blocks import CACHED, HELD, SHARED_POINTS, blocks
+from audit.measures.hygiene.candidates import NEIGHBOURS, Points, Proposer, radii
+from audit.measures.hygiene.points import ROUNDING, ROUNDING_SINGLE, Ready, Space
 
 CROWDED = 4  # times the neighbours asked for: more candidates than that, and single precision is of no use
 LARGEST = 1e37  # squared norm that single precision can add to another
@@ -25,7 +25,7 @@ PRECISE = 1e8  # times its rounding error: a squared distance as large as this k
 
 
 @dataclass(frozen=True)
-class Electorate:
+class Voters:
     """The different train inputs, and what the samples behind each of them vote for."""
 
     rows: Tensor  # [u] position in train of the first sample with this input
@@ -43,33 +43,42 @@ class Neighbourhood:
     distance: Tensor  # [q, k] their distances, to eight digits or better
 
 
-def gather_votes(x_id: Tensor, ballots: Tensor) -> tuple[Electorate, Tensor]:
+def gather_votes(x_id: Tensor, ballots: Tensor) -> tuple[Voters, Tensor]:
     """Train samples with equal inputs put together; also each sample's place among the different inputs [n]."""
     place = torch.unique(x_id, return_inverse=True)[1]
     n, u = len(place), int(place.max()) + 1
     weight = ballots.new_zeros(u).index_add_(0, place, ballots.new_ones(n))
     joined = ballots.new_zeros(u, ballots.shape[1]).index_add_(0, place, ballots)
     first = place.new_full((u,), n).scatter_reduce(0, place, torch.arange(n, device=place.device), "amin")
-    return Electorate(first, weight, joined), place
+    return Voters(first, weight, joined), place
 
 
-def look_around(
-    space: Space, x: Tensor, rows: Tensor, voters: Electorate, own: Tensor | None = None, near: bool = True
-) -> Neighbourhood:
-    """The neighbours of `rows` [q] of x; `own` [q]: their own places among the voters, whose weight is one less there.
+class Search:
+    """The voters as points of a space, to look for neighbours among as often as needed.
 
-    The votes still hold the point's own ballot then: whoever asks takes it out. Without `near`, the votes alone.
+    What every search needs of them is made ready once where it is little, and for each search where it is not.
     """
-    search = _Search(space, voters, len(rows))
-    found = _unfilled(len(rows), voters, int(own is not None), near)
-    for part in blocks(len(rows), max(len(voters.rows), x.shape[1]), HELD):
-        pieces = search.look(x[rows[part]], None if own is None else own[part], near)
-        for whole, piece in zip((found.votes, found.voters, found.nearest, found.distance), pieces, strict=True):
-            whole[part] = piece
-    return found
+
+    def __init__(self, space: Space, voters: Voters) -> None:
+        self.space, self.voters = space, voters
+        little = len(voters.rows) * space.train.shape[1] <= SHARED_POINTS
+        self._ready = Ready(space, voters.rows) if little else None
+
+    def around(self, x: Tensor, rows: Tensor, own: Tensor | None = None, near: bool = True) -> Neighbourhood:
+        """The neighbours of `rows` [q] of x; `own` [q]: their places among the voters, whose weight is one less there.
+
+        The votes still hold the point's own ballot then: whoever asks takes it out. Without `near`, the votes alone.
+        """
+        search = _Search(self.space, self.voters, self._ready or Ready(self.space, self.voters.rows), len(rows))
+        found = _unfilled(len(rows), self.voters, int(own is not None), near)
+        for part in blocks(len(rows), max(len(self.voters.rows), x.shape[1]), HELD):
+            pieces = search.look(x[rows[part]], None if own is None else own[part], near)
+            for whole, piece in zip((found.votes, found.voters, found.nearest, found.distance), pieces, strict=True):
+                whole[part] = piece
+        return found
 
 
-def _unfilled(q: int, voters: Electorate, itself: int, near: bool) -> Neighbourhood:
+def _unfilled(q: int, voters: Voters, itself: int, near: bool) -> Neighbourhood:
     """Room for the answers, taken before the blocks: small answers kept between large blocks would split the heap."""
     k = min(NEIGHBOURS, len(voters.rows) - itself) if near else 0
     empty = voters.ballots.new_empty
@@ -93,12 +102,11 @@ class _Candidates:
 
 
 class _Search:
-    """The voters as points."""
+    """One search."""
 
-    def __init__(self, space: Space, voters: Electorate, points: int) -> None:
+    def __init__(self, space: Space, voters: Voters, ready: Ready, points: int) -> None:
         """For so many points."""
-        self.space, self.voters = space, voters
-        self._ready = space.ready(voters.rows)
+        self.space, self.voters, self._ready = space, voters, ready
         self._norms = self._ready.norms
         self._proposer = Proposer(self._ready, voters.weight, points, self._products)
 
@@ -163,7 +171,7 @@ class _Search:
         squared = self._products(self.space.scaled(points).index_select(1, self.space.varying))
         if own is not None:
             squared.scatter_(1, own[:, None], -torch.inf)
-        radius, bound = reach(squared, self.voters.weight.expand_as(squared), own)
+        radius, bound = radii(squared, self.voters.weight.expand_as(squared), own)
         row, column = torch.nonzero(squared <= ((bound if near else radius) + slack)[:, None], as_tuple=True)
         found = squared[row, column] + (norm - self._norms.max())[row]
         lost = (found < PRECISE * slack[row]) & (found > -torch.inf) & near

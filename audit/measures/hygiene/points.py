@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from audit.maths.blocks import CACHED, POINTS, SHARED_POINTS, blocks
+from audit.maths.blocks import CACHED, POINTS, blocks
 
 ROUNDING, ROUNDING_SINGLE = (torch.finfo(dtype).eps for dtype in (torch.float64, torch.float32))
 RANK = 96  # directions
@@ -60,10 +59,10 @@ class Screen:
         places = which + groups.shape[2] * torch.arange(GROUPS, device=bounds.device)
         return places.gather(1, bounds.gather(1, places).topk(many, dim=1, largest=False, sorted=False).indices)
 
-    def limit(self, seen: Tensor, squared: Tensor, reach: Tensor, features: int) -> Tensor:
-        """What the bounds of a point do not exceed where ‖a − b‖² ≤ `reach` [q]; `squared`: ‖a‖² [q]."""
+    def limit(self, seen: Tensor, squared: Tensor, squared_radius: Tensor, features: int) -> Tensor:
+        """What the bounds of a point do not exceed where ‖a − b‖² ≤ `squared_radius` [q]; `squared`: ‖a‖² [q]."""
         norm = seen.double().square().sum(1)
-        within = reach.clamp(min=0).sqrt() + self._error + self._rounding(features, squared)
+        within = squared_radius.clamp(min=0).sqrt() + self._error + self._rounding(features, squared)
         rounding = (RANK + 8) * ROUNDING_SINGLE * (norm + self._largest)
         return (within.square() - norm + rounding).float()
 
@@ -137,15 +136,12 @@ def sampled_products(a: Tensor, b: Tensor, row: Tensor, column: Tensor) -> Tenso
 # Samples as points: shifted and scaled by feature when they are compared, and made ready to be searched.
 
 
-
-
 class Ready:
     """Train samples b that are searched: what every search among them needs."""
 
     def __init__(self, space: Space, rows: Tensor) -> None:
         """The samples at `rows` [u] of train."""
         u, V = len(rows), len(space.varying)
-        self.rows = rows
         self.norms = torch.zeros(u, dtype=torch.float64, device=rows.device)  # [u] ‖b‖²
         self.single = self.norms.new_empty(u, V, dtype=torch.float32) if u * V <= POINTS else None  # [u, V]
         self._screen: Screen | None = None
@@ -169,6 +165,7 @@ class Space:
     test: Tensor  # [m, D]
     shift: Tensor  # [D] float64: distances do not change by it, their rounding does
     scale: Tensor  # [D] float64
+    varying: Tensor  # [V] features that differ between train samples: no other one can tell which of them is near
 
     @classmethod
     def of(cls, name: str, train: Tensor, test: Tensor, standardise: bool = False) -> Space:
@@ -182,26 +179,9 @@ class Space:
             scale = torch.where(constant, scale, 1 / deviation.where(~constant, scale))
         first = train[0].double()
         mean_is_first = (mean - first).abs() <= len(train) * ROUNDING * first.abs()
-        return cls(name, train, test, torch.where(mean_is_first, first, mean), scale)  # a constant becomes exactly zero
-
-    @cached_property
-    def varying(self) -> Tensor:
-        """Features that differ between train samples: no other one can tell which of them is near."""
-        return torch.nonzero(self.train.amax(0) != self.train.amin(0))[:, 0]
-
-    @cached_property
-    def _kept(self) -> list[Ready]:
-        return []
-
-    def ready(self, rows: Tensor) -> Ready:
-        """The train samples at `rows` [u] made ready; once for all searches if they are few."""
-        for one in self._kept:
-            if one.rows is rows:
-                return one
-        made = Ready(self, rows)
-        if len(rows) * self.train.shape[1] <= SHARED_POINTS:
-            self._kept[:] = [made]
-        return made
+        shift = torch.where(mean_is_first, first, mean)  # a constant becomes exactly zero
+        varying = torch.nonzero(train.amax(0) != train.amin(0))[:, 0]
+        return cls(name, train, test, shift, scale, varying)
 
     def scaled(self, x: Tensor) -> Tensor:
         """Samples x [q, D] shifted and scaled."""

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from audit.data.base import Split
-from audit.maths.shares import wilson
+from audit.data.dataset import Split
+from audit.maths.shares import clearly_above
 from audit.measures.contract import Audit
 from audit.measures.hygiene.duplicates import Twins, coincidental
-from audit.measures.hygiene.neighbours import Electorate, Neighbourhood, gather_votes, look_around
+from audit.measures.hygiene.neighbours import Neighbourhood, Search, Voters, gather_votes
 from audit.measures.hygiene.points import Space
 from audit.network.layers import dense_only
 from audit.network.loss import SquaredError
@@ -64,20 +64,20 @@ class Samples:
         return torch.from_numpy(np.flatnonzero(~self.twins.across)).to(self.device)
 
     @cached_property
-    def _electorate(self) -> tuple[Electorate, Tensor]:
+    def _voters_and_places(self) -> tuple[Voters, Tensor]:
         y = self.y
         ballots = torch.nn.functional.one_hot(y, len(self.names)).double() if self.classes else y.reshape(len(y), -1)
         return gather_votes(torch.from_numpy(self.twins.train_x).to(self.device), ballots)
 
     @property
-    def voters(self) -> Electorate:
+    def voters(self) -> Voters:
         """The different train inputs with their labels."""
-        return self._electorate[0]
+        return self._voters_and_places[0]
 
     @property
     def place(self) -> Tensor:
         """Each train sample's place among the voters [n]."""
-        return self._electorate[1]
+        return self._voters_and_places[1]
 
     @cached_property
     def tried(self) -> list[Tried]:
@@ -98,7 +98,7 @@ class Samples:
         if winner.agreement is None or plain.agreement is None:
             return plain
         halved = 1 - winner.agreement <= (1 - plain.agreement) / 2
-        return winner if halved and wilson(winner.agreement, len(self.fresh))[0] > plain.agreement else plain
+        return winner if halved and clearly_above(winner.agreement, len(self.fresh), plain.agreement) else plain
 
     @property
     def input_space(self) -> Tried | None:
@@ -136,9 +136,14 @@ DOMINANCE = 4  # … and are at least this many times as many as those that have
 class Tried:
     """A space, and how well the neighbours in it foretell the labels of test samples that are not in train."""
 
-    space: Space
+    search: Search
     around_test: Neighbourhood | None  # None: there is no such test sample
     agreement: float | None  # share of labels that win their vote; minus the squared error for regression
+
+    @property
+    def space(self) -> Space:
+        """Where the neighbours are looked for."""
+        return self.search.space
 
 
 @dataclass(frozen=True)
@@ -168,9 +173,9 @@ def judge(votes: Tensor, y: Tensor) -> Votes:
     return Votes(own, top, label)
 
 
-def try_spaces(spaces: Sequence[Space], fresh: Tensor, y: Tensor, voters: Electorate, classes: bool) -> list[Tried]:
+def try_spaces(spaces: Sequence[Space], fresh: Tensor, y: Tensor, voters: Voters, classes: bool) -> list[Tried]:
     """Each space with its votes on the fresh test samples (positions [q], labels y [q] or [q, C])."""
-    return [_try(space, fresh, y, voters, classes) for space in spaces]
+    return [_try(Search(space, voters), fresh, y, classes) for space in spaces]
 
 
 def best(tried: Sequence[Tried]) -> Tried:
@@ -178,11 +183,11 @@ def best(tried: Sequence[Tried]) -> Tried:
     return max(tried, key=lambda one: -np.inf if one.agreement is None else one.agreement)
 
 
-def _try(space: Space, fresh: Tensor, y: Tensor, voters: Electorate, classes: bool) -> Tried:
+def _try(search: Search, fresh: Tensor, y: Tensor, classes: bool) -> Tried:
     if not len(fresh):
-        return Tried(space, None, None)
-    around = look_around(space, space.test, fresh, voters)
+        return Tried(search, None, None)
+    around = search.around(search.space.test, fresh)
     if classes:
-        return Tried(space, around, 1 - judge(around.votes, y).outvoted)
+        return Tried(search, around, 1 - judge(around.votes, y).outvoted)
     error = (around.votes / around.voters[:, None] - y).square().sum(1).mean()
-    return Tried(space, around, -float(error))
+    return Tried(search, around, -float(error))

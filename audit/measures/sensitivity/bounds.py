@@ -40,7 +40,7 @@ class Bounds:
         layer, usable = self._layers[0], self._usable[0]
         if not usable.any():
             return None
-        gradient, inverse = layer.gradient[usable], 1 / layer.reach[usable]
+        gradient, inverse = layer.gradient[usable], 1 / layer.x_norm[usable]
         w, root = layer.spectral_norm, float(np.sqrt((inverse**2).mean()))
         return Chain(
             A=float(layer.largest[usable].mean()),
@@ -54,7 +54,7 @@ class Bounds:
         if not self._n:
             return self._nothing(id, log=False)
         left = self._each(lambda layer, kept: layer.largest[kept]).sum() / self._n
-        inverse = self._each(lambda layer, kept: (layer.spectral_norm / layer.reach[kept]) ** 2).sum() / self._n
+        inverse = self._each(lambda layer, kept: (layer.spectral_norm / layer.x_norm[kept]) ** 2).sum() / self._n
         return self._bound(id, float(left), float(np.sqrt(inverse * self._S)))
 
     def volume(self, id: str, N: int) -> Bound:
@@ -67,7 +67,7 @@ class Bounds:
         with np.errstate(divide="ignore"):
             volumes = log_sum(self._each(lambda layer, kept: layer.log_volume[kept]))
             norms = log_sum(self._each(lambda layer, kept: N * np.log(layer.frobenius[kept])))
-            factors = log_sum(self._each(lambda layer, kept: 2 * N * np.log(layer.spectral_norm / layer.reach[kept])))
+            factors = log_sum(self._each(lambda layer, kept: 2 * N * np.log(layer.spectral_norm / layer.x_norm[kept])))
             log_n, log_S = float(np.log(self._n)), float(np.log(self._S))
         middle = norms - log_n - N / 2 * math.log(N)
         right = factors / 2 - log_n + N / 2 * (log_n + log_S - math.log(N))
@@ -78,7 +78,7 @@ class Bounds:
         pairs = [(layer, kept) for layer, kept in zip(self._layers, self._usable, strict=True) if kept.any()]
         if not pairs:
             return self._nothing(id, log=False)
-        left = sum(layer.largest[kept].mean() / np.sqrt((layer.reach[kept] ** -2.0).mean()) for layer, kept in pairs)
+        left = sum(layer.largest[kept].mean() / np.sqrt((layer.x_norm[kept] ** -2.0).mean()) for layer, kept in pairs)
         right = sum(layer.spectral_norm * np.sqrt(layer.gradient[kept].mean()) for layer, kept in pairs)
         return self._bound(id, float(left), float(right))
 
@@ -135,10 +135,10 @@ def plain_bound(id: str, left: float, right: float, slack: float, about: str, le
 
 def skip_form(layer: LayerColumns, slack: float) -> SkipForm | None:
     """Mean ‖∂f/∂x‖₂ − mean ‖∂f/∂x − J W‖₂ ≤ mean of ‖W‖₂ ‖∇_W f‖_F/‖x‖ (Eq. 17); None where no skip leads on."""
-    kept = layer.reach > SMALLEST
+    kept = layer.x_norm > SMALLEST
     if layer.skip is None or not kept.any():
         return None
-    right = float((layer.spectral_norm * np.sqrt(layer.gradient[kept]) / layer.reach[kept]).mean())
+    right = float((layer.spectral_norm * np.sqrt(layer.gradient[kept]) / layer.x_norm[kept]).mean())
     total_mls, skip_mls = float(layer.skip.whole[kept].mean()), float(layer.skip.past[kept].mean())
     return SkipForm(
         total_mls=total_mls,

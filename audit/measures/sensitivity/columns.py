@@ -50,7 +50,7 @@ class MapColumns:
     frobenius: Array  # ‖J W‖_F
     log_volume: Array  # ½ ln det(J W Wᵀ Jᵀ), −inf where the rank is below N
     gradient: Array  # ‖∇_W f‖_F²
-    reach: Array  # ‖x‖, or σ_min(X) of its tokens
+    x_norm: Array  # ‖x‖, or σ_min(X) of its tokens
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class LayerColumns(MapColumns):
     @property
     def usable(self) -> NDArray[np.bool_]:
         """Samples that the bounds speak of."""
-        return (self.reach > SMALLEST) & self.alone
+        return (self.x_norm > SMALLEST) & self.alone
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ class SensitivityFold:
             others=sum(audit.network.get_parameter(name).numel() for name in self._beyond_dense),
             sampled=self._sampled() if audit.settings.adaptive_draws else None,
         )
-        return summarise(columns, audit.settings.bootstrap, audit.settings.seed)
+        return summarise(columns, audit.bootstrap)
 
     def _layer(self, layer: DenseLayer) -> LayerColumns:
         return LayerColumns(
@@ -132,8 +132,8 @@ class SensitivityFold:
 
     def _keep(self, record: LayerRecord, local: LocalMap, squares: DenseSquares) -> None:
         """A layer's columns, and on how many samples each of its outputs moves a score."""
-        name, reach = record.layer.name, smallest_singular_value(record.x)
-        parts = (local.largest, local.frobenius, local.log_volume, squares.weight, reach)
+        name, x_norm = record.layer.name, smallest_singular_value(record.x)
+        parts = (local.largest, local.frobenius, local.log_volume, squares.weight, x_norm)
         self._maps[name].append(MapColumns(*map(column, parts)))
         moving = in_blocks(lambda J: (J != 0).any(2).any(1), record.J).sum(0)  # [n, C, T, out] → [out]
         self._active[name] = self._active.get(name, 0) + moving

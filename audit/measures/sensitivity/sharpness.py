@@ -6,7 +6,6 @@ A dense layer's gradient is ∇_W f_c = Σ_t J_ct x_tᵀ and ∇_b f_c = Σ_t J_
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.maths.blocks import HELD, blocks
+from audit.maths.intervals import standard_error
 from audit.measures.contract import Audit, feeds_itself
 from audit.measures.sensitivity.columns import Array, column
 from audit.network.hooks import as_fed
@@ -62,7 +62,7 @@ def _of_tokens(x: Tensor, J: Tensor, W2: Tensor, b2: Tensor) -> DenseSquares:
     return DenseSquares(torch.cat(weight), J2.sum(1), torch.cat(adaptive), J2 @ b2)
 
 
-def residual_trace(layer: LayerRecord, bias: bool) -> Tensor:
+def parameter_residual_trace(layer: LayerRecord, bias: bool) -> Tensor:
     """What the curvature of the network behind the layer adds to Tr ∇²_{W,b} l, sample by sample [n].
 
     Σ_{t,t′} (x_t·x_t′ + 1 with a bias) tr R^{tt′}, with R = Σ_c (∂l/∂f_c) ∂²f_c/∂z².
@@ -75,7 +75,7 @@ def residual_trace(layer: LayerRecord, bias: bool) -> Tensor:
     return (traces * (x @ x.mT + float(bias))).sum((1, 2))
 
 
-def straight_in(network: nn.Module, name: str, x: Tensor) -> bool:
+def is_piecewise_linear_in(network: nn.Module, name: str, x: Tensor) -> bool:
     """Whether the scores on x are piecewise linear in the parameter `name` while all others rest.
 
     Then ∂²f/∂θ_j² = 0 for each of its entries. Seen by a second derivative along a random direction.
@@ -89,8 +89,8 @@ def straight_in(network: nn.Module, name: str, x: Tensor) -> bool:
         (slope,) = torch.autograd.grad((f * mix).sum(), value, create_graph=True, materialize_grads=True)
         if not slope.requires_grad:
             return True
-        (bend,) = torch.autograd.grad((slope * direction).sum(), value, materialize_grads=True)
-    return not bool((bend != 0).any())
+        (second,) = torch.autograd.grad((slope * direction).sum(), value, materialize_grads=True)
+    return not bool((second != 0).any())
 
 
 @torch.no_grad()
@@ -110,9 +110,8 @@ def sampled_adaptive_sharpness(network: nn.Module, chunks: list[Tensor], draws: 
             for x, y in zip(chunks, targets, strict=True)
         )
         values.append(2 / RHO**2 * loss / samples)
-    mean = sum(values) / draws
-    spread = sum((value - mean) ** 2 for value in values) / max(1, draws - 1)
-    return mean, math.sqrt(spread / draws)
+    found = torch.tensor(values, dtype=torch.float64)
+    return float(found.mean()), float(standard_error(found, ddof=min(1, draws - 1)))
 
 
 def _moved(network: nn.Module, generator: torch.Generator) -> Iterator[tuple[str, Tensor]]:
@@ -145,7 +144,7 @@ class TraceFold:
         if self.skipped is None:
             extra: Tensor = torch.zeros(len(record.f), dtype=torch.float64, device=record.f.device)
             for layer in curved:
-                extra = extra + residual_trace(layer, layer.layer.bias)
+                extra = extra + parameter_residual_trace(layer, layer.layer.bias)
             self._parts.append(column(extra))
 
     def parts(self) -> list[Array]:
@@ -168,7 +167,7 @@ class TraceFold:
             return "a layer is fed by its own earlier answers, so the scores are not linear in its weights"
         x = as_fed(audit.network, audit.train.x[torch.arange(audit.capture.fixed_batch or 4) % len(audit.train.x)])
         try:
-            bent = next((name for name in beyond_dense if not straight_in(audit.network, name, x)), None)
+            curved = next((name for name in beyond_dense if not is_piecewise_linear_in(audit.network, name, x)), None)
         except RuntimeError:
             return NOT_TWICE
-        return None if bent is None else f"the scores are curved in {bent}, which no dense layer holds"
+        return None if curved is None else f"the scores are curved in {curved}, which no dense layer holds"

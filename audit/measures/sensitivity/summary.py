@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from audit.maths.resample import Resampled
+from audit.maths.resample import Bootstrap, Resampled
 from audit.measures.contract import Measurement
 from audit.measures.sensitivity.block import Bound, Histogram, LayerSensitivity, NetworkSensitivity
 from audit.measures.sensitivity.bounds import Bounds, plain_bound, skip_form
@@ -20,33 +20,35 @@ ONE_SCORE = "one of the volumes compares a model's outputs with each other, and 
 NO_VOLUME = "no sample has a Jacobian of full rank, so every volume is zero and has no logarithm"
 
 
-def summarise(columns: Columns, draws: int, seed: int) -> Measurement:
+def summarise(columns: Columns, bootstrap: Bootstrap) -> Measurement:
     """The blocks of every layer and of the network."""
-    means = _means(columns, draws, seed)
+    means = _means(columns, bootstrap)
     layers = {layer.layer.name: _layer(layer, means, columns.slack) for layer in columns.layers}
     return Measurement(layers, _network(columns, means))
 
 
-def _means(columns: Columns, draws: int, seed: int) -> Means:
+def _means(columns: Columns, bootstrap: Bootstrap) -> Means:
     """Every column behind a mean, resampled together."""
-    plain = [columns.samples.theta, columns.samples.adaptive]
-    plain += [part for layer in columns.layers for part in (layer.largest, layer.gradient)]
-    partial = [layer.log_volume for layer in columns.layers]
+    plain: dict[Name, Array] = {THETA: columns.samples.theta, ADAPTIVE: columns.samples.adaptive}
+    partial = {of_layer(layer, "log_volume"): layer.log_volume for layer in columns.layers}
+    for layer in columns.layers:
+        plain |= {of_layer(layer, "largest"): layer.largest, of_layer(layer, "gradient"): layer.gradient}
     if columns.trace is not None:
-        plain.append(columns.trace)
+        plain[TRACE] = columns.trace
     if columns.input is not None:
         given = columns.input
-        plain += [given.largest, given.rank, given.normalized, given.invariant]
-        partial += [given.log_volume, given.dimension]
-        partial += [] if given.log_volume_centred is None else [given.log_volume_centred]
-    return Means(plain, partial, draws, seed)
+        plain |= {of_input(name): getattr(given, name) for name in ("largest", "rank", "normalized", "invariant")}
+        partial |= {of_input("log_volume"): given.log_volume, of_input("dimension"): given.dimension}
+        if given.log_volume_centred is not None:
+            partial[CENTRED] = given.log_volume_centred
+    return Means(plain, partial, bootstrap)
 
 
 def _layer(layer: LayerColumns, means: Means, slack: float) -> LayerSensitivity:
-    mls, mls_ci95 = means.mean(layer.largest)
-    mean_log, mean_log_ci95 = means.mean_where_any(layer.log_volume)
-    log_mean, log_mean_ci95 = means.log_mean(layer.log_volume)
-    sharpness, sharpness_ci95 = means.mean(layer.gradient)
+    mls, mls_ci95 = means.mean(of_layer(layer, "largest"))
+    mean_log, mean_log_ci95 = means.mean_where_any(of_layer(layer, "log_volume"))
+    log_mean, log_mean_ci95 = means.log_mean(of_layer(layer, "log_volume"))
+    sharpness, sharpness_ci95 = means.mean(of_layer(layer, "gradient"))
     return LayerSensitivity(
         mls=mls,
         mls_ci95=mls_ci95,
@@ -58,7 +60,7 @@ def _layer(layer: LayerColumns, means: Means, slack: float) -> LayerSensitivity:
         weight_spectral_norm=layer.spectral_norm,
         sharpness=sharpness,
         sharpness_ci95=sharpness_ci95,
-        degenerate_inputs=int((layer.reach == 0).sum()),
+        degenerate_inputs=int((layer.x_norm == 0).sum()),
         units_active=layer.active,
         skip=skip_form(layer, slack),
         skipped=NO_VOLUME if mean_log is None else None,
@@ -79,14 +81,14 @@ def _network(columns: Columns, means: Means) -> NetworkSensitivity:
         parameters=columns.parameters,
         parameters_beyond_dense=columns.others,
         **_with_intervals(
-            sharpness=means.mean(samples.theta),
-            sharpness_trace=NOTHING if columns.trace is None else means.of(np.add, samples.theta, columns.trace),
-            nmls=means.of(lambda *parts: sum(parts), *(layer.largest for layer in dense)),
-            log_network_volume=means.log_mean(*(layer.log_volume for layer in dense)),
-            adaptive_sharpness=means.mean(samples.adaptive),
+            sharpness=means.mean(THETA),
+            sharpness_trace=NOTHING if columns.trace is None else means.of(np.add, THETA, TRACE),
+            nmls=means.of(lambda *parts: sum(parts), *(of_layer(layer, "largest") for layer in dense)),
+            log_network_volume=means.log_mean(*(of_layer(layer, "log_volume") for layer in dense)),
+            adaptive_sharpness=means.mean(ADAPTIVE),
             matrix_normalized_sharpness=means.of(
                 lambda *parts: sum(layer.spectral_norm * part**0.5 for layer, part in zip(dense, parts, strict=True)),
-                *(layer.gradient for layer in dense),
+                *(of_layer(layer, "gradient") for layer in dense),
             ),
         ),
         **(_no_input() if columns.input is None else _of_input(columns.input, means)),
@@ -111,18 +113,18 @@ def _no_input() -> dict[str, Any]:
 def _of_input(given: InputColumns, means: Means) -> dict[str, Any]:
     """Everything about ∂f/∂input."""
     centred = given.log_volume_centred
-    volume = means.mean_where_any(given.log_volume)
+    volume = means.mean_where_any(of_input("log_volume"))
     why = [NO_VOLUME] * (volume[0] is None) + [ONE_SCORE] * (centred is None)
     return {
         **_with_intervals(
-            mls=means.mean(given.largest),
+            mls=means.mean(of_input("largest")),
             mean_log_volume=volume,
-            log_mean_volume=means.log_mean(given.log_volume),
-            mean_log_volume_centred=NOTHING if centred is None else means.mean_where_any(centred),
-            mean_rank=means.mean(given.rank),
-            dimensionality=means.mean_where_any(given.dimension),
-            input_invariant_mls=means.mean(given.invariant),
-            normalized_mls=means.mean(given.normalized),
+            log_mean_volume=means.log_mean(of_input("log_volume")),
+            mean_log_volume_centred=NOTHING if centred is None else means.mean_where_any(CENTRED),
+            mean_rank=means.mean(of_input("rank")),
+            dimensionality=means.mean_where_any(of_input("dimension")),
+            input_invariant_mls=means.mean(of_input("invariant")),
+            normalized_mls=means.mean(of_input("normalized")),
         ),
         "rank_deficient_samples": int((~np.isfinite(given.log_volume)).sum()),
         "rank_deficient_samples_centred": None if centred is None else int((~np.isfinite(centred)).sum()),
@@ -180,63 +182,75 @@ def _about(columns: Columns) -> str:
 
 
 # Means of per-sample columns, of logarithms and of volumes, each with its bootstrap interval.
-#
-# All columns are resampled in one go, so they are named at the start; a number is then asked for by the column itself.
+# All columns are resampled in one go, so they are named at the start; a number is then asked for by the column's name.
 
 
+Name = tuple[str, ...]
 Estimate = tuple[float, Interval]
 Maybe = tuple[float | None, Interval]  # None: no sample has such a number
 NOTHING: Maybe = (None, None)
+THETA, ADAPTIVE, TRACE = ("network", "theta"), ("network", "adaptive"), ("network", "trace")
+CENTRED = ("input", "log_volume_centred")
+
+
+def of_input(quantity: str) -> Name:
+    """A column of the map from the input to the scores."""
+    return "input", quantity
+
+
+def of_layer(layer: LayerColumns, quantity: str) -> Name:
+    """A column of one layer."""
+    return "layer", layer.layer.name, quantity
 
 
 class Means:
     """`plain` columns have a number for every sample; those of `partial` ones are −inf or nan for some."""
 
-    def __init__(self, plain: Sequence[Array], partial: Sequence[Array], draws: int, seed: int) -> None:
-        table: dict[tuple[int, str], Array] = {(id(column), ""): column for column in plain}
-        self._tops = {id(column): _top(column) for column in partial}
-        for column in partial:
+    def __init__(self, plain: Mapping[Name, Array], partial: Mapping[Name, Array], bootstrap: Bootstrap) -> None:
+        self._tops = {name: _top(column) for name, column in partial.items()}
+        table = dict(plain)
+        for name, column in partial.items():
             exists = np.isfinite(column)
-            table[id(column), "exists"] = exists.astype(np.float64)
-            table[id(column), "value"] = np.where(exists, column, 0.0)
-            table[id(column), "volume"] = self._volumes(column)
-        self._table = Resampled(table, draws, seed)
+            table |= {
+                (*name, "exists"): exists.astype(np.float64),
+                (*name, "value"): np.where(exists, column, 0.0),
+                (*name, "volume"): _volumes(column, self._tops[name]),
+            }
+        self._table = Resampled(table, bootstrap)
 
-    def mean(self, column: Array) -> Estimate:
+    def mean(self, name: Name) -> Estimate:
         """Of a plain column."""
-        return self.of(lambda values: values, column)
+        return self.of(lambda values: values, name)
 
-    def of(self, function: Callable[..., Array], *columns: Array) -> Estimate:
-        """A function of several plain columns' means."""
-        return self._of(function, *((id(column), "") for column in columns))
+    def of(self, function: Callable[..., Array], *names: Name) -> Estimate:
+        """A function of several columns' means."""
+        return self._table.value(function, *names), self._table.ci95(function, *names)
 
-    def mean_where_any(self, column: Array) -> Maybe:
+    def mean_where_any(self, name: Name) -> Maybe:
         """Of a partial column, over the samples that have a number."""
-        if not np.isfinite(self._tops[id(column)]):
+        if not np.isfinite(self._tops[name]):
             return NOTHING
-        return self._of(np.divide, (id(column), "value"), (id(column), "exists"))
+        return self.of(np.divide, (*name, "value"), (*name, "exists"))
 
-    def log_mean(self, *columns: Array) -> Maybe:
+    def log_mean(self, *names: Name) -> Maybe:
         """Logarithm of the sum over columns of logarithms of their mean volumes; −inf counts as volume 0."""
-        present = [id(column) for column in columns if np.isfinite(self._tops[id(column)])]
+        present = [name for name in names if np.isfinite(self._tops[name])]
         if not present:
             return NOTHING
-        top = max(self._tops[place] for place in present)
-        scales = [np.exp(self._tops[place] - top) for place in present]
+        top = max(self._tops[name] for name in present)
+        scales = [np.exp(self._tops[name] - top) for name in present]
 
         def total(*means: Array) -> Array:
             summed: Array = top + np.log(sum(scale * mean for scale, mean in zip(scales, means, strict=True)))
             return summed
 
-        return self._of(total, *((place, "volume") for place in present))
+        return self.of(total, *((*name, "volume") for name in present))
 
-    def _of(self, function: Callable[..., Array], *keys: tuple[int, str]) -> Estimate:
-        return self._table.value(function, *keys), self._table.ci95(function, *keys)
 
-    def _volumes(self, logs: Array) -> Array:
-        """Volumes in units of the largest, so that none leaves the range of numbers."""
-        top, exists = self._tops[id(logs)], np.isfinite(logs)
-        return np.where(exists, np.exp(np.where(exists, logs - top if np.isfinite(top) else 0.0, 0.0)), 0.0)
+def _volumes(logs: Array, top: float) -> Array:
+    """Volumes in units of the largest, so that none leaves the range of numbers."""
+    exists = np.isfinite(logs)
+    return np.where(exists, np.exp(np.where(exists, logs - top if np.isfinite(top) else 0.0, 0.0)), 0.0)
 
 
 def _top(column: Array) -> float:

@@ -1,1 +1,1 @@
-"""From an ONNX file to the network in it: read, prepare, find the scores, rewrite the dense layers, convert."""
+"""From an ONNX file to the network in it: read, simplify, find the scores, rewrite the dense layers, convert."""

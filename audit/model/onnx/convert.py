@@ -1,4 +1,4 @@
-"""From a prepared ONNX graph to a network of torch modules that can be differentiated, twice, in any precision.
+"""From a simplified ONNX graph to a network of torch modules that can be differentiated, twice, in any precision.
 
 Every node becomes one call of a module, in the order of the file. Weights are Parameters of the modules that use them;
 all other constants are buffers, so that `network.to(torch.float64)` moves everything.
@@ -16,12 +16,12 @@ from onnx import ModelProto, NodeProto, TensorProto
 from torch import Tensor, fx, nn
 
 from audit.errors import ModelError
+from audit.model.canon.naming import layer_name, numbered
 from audit.model.onnx import ops  # noqa: F401  (registers the operators)
+from audit.model.onnx.graph import node_scope
 from audit.model.onnx.layer import DENSE_DOMAIN
-from audit.model.onnx.naming import layer_name
-from audit.model.onnx.ops.frame import Graph, OnnxNode, plain_domain
 from audit.model.onnx.ops.registry import Converter, find_converter, kind_of
-from audit.model.onnx.ops.tensors import FLOATS
+from audit.model.onnx.ops.values import FLOATS, Graph, OnnxNode, plain_domain
 
 
 @dataclass(frozen=True)
@@ -174,11 +174,8 @@ class _Builder:
 
     def _place(self, module: nn.Module | Tensor, name: str) -> str:
         """Put a module or a constant at a path that is valid and still free."""
-        path = stem = ".".join(_identifier(part) for part in re.split("[./]", name) if part) or "layer"
-        number = 1
-        while path in self.modules:
-            number += 1
-            path = f"{stem}_{number}"
+        stem = ".".join(_identifier(part) for part in re.split("[./]", name) if part) or "layer"
+        path = next(path for path in numbered(stem) if path not in self.modules)
         self.modules[path] = module
         return path
 
@@ -208,4 +205,4 @@ def _recognised(node: OnnxNode, weights: list[str]) -> str:
     if node.domain == DENSE_DOMAIN:
         return str(node.name)
     weight, bias = (*weights, "", "")[:2]
-    return layer_name(node.proto, weight, bias) or str(node.name or node.operation_type.lower())
+    return layer_name(weight, bias, node_scope(node.proto)) or str(node.name or node.operation_type.lower())

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
-from audit.model.onnx.apart import keep_samples_apart
-from audit.model.onnx.einsum import Product, plain_product
+from audit.model.canon.einsum import Product, matrix_product
+from audit.model.canon.naming import layer_name
 from audit.model.onnx.graph import (
     FLOATS,
     Array,
@@ -18,12 +18,12 @@ from audit.model.onnx.graph import (
     attributes,
     constants,
     fresh,
+    node_scope,
     skip_final_identities,
     to_array,
     uses,
 )
-from audit.model.onnx.layer import DENSE_DOMAIN, Layer, has_fused_batchnorm, write_layers
-from audit.model.onnx.naming import layer_name
+from audit.model.onnx.layer import DENSE_DOMAIN, Layer, has_fused_batchnorm, keep_sample_axis, write_layers
 from audit.model.onnx.types import TensorType, infer_types
 
 ACTIVATION = "activation"
@@ -34,11 +34,11 @@ def rewrite_dense(model: ModelProto) -> tuple[str, ...]:
     """Replace all dense patterns in the graph by Dense nodes; sentences about what an exporter did to the weights."""
     graph = model.graph
     convolutions = [node for node in graph.node if node.op_type == "Conv" and has_fused_batchnorm(node)]
-    merged = [layer_name(node, node.input[1], "") or node.name for node in convolutions]
+    merged = [layer_name(node.input[1], "", node_scope(node)) or node.name for node in convolutions]
     finder = _Finder(model)
     parts = finder.with_biases([finder.look(node) for node in graph.node])
     layers = write_layers(graph, parts)
-    keep_samples_apart(graph, DENSE_DOMAIN)
+    keep_sample_axis(graph, DENSE_DOMAIN)
     skip_final_identities(graph)
     if all(entry.domain != DENSE_DOMAIN for entry in model.opset_import):
         model.opset_import.append(helper.make_opsetid(DENSE_DOMAIN, 1))
@@ -148,9 +148,9 @@ class _Finder:
         return Layer(node, kind, x, weight, name, self._origin(name), output, before=before, after=after)
 
     def _einsum(self, node: NodeProto) -> Layer | None:
-        """An equation that is a plain matrix product, with its axes merged before and split after where need be."""
+        """An equation that is a matrix product, with its axes merged before and split after where need be."""
         side = self._weight_side(node, ranks=range(2, 9)) if len(node.input) == 2 else None
-        product = plain_product(attributes(node)["equation"], side) if side is not None else None
+        product = matrix_product(attributes(node)["equation"], side) if side is not None else None
         if product is None or side is None or (product.kept is None and max(product.ins, product.outs) > 1):
             return None
         array = to_array(self.known[node.input[side]]).transpose(product.order)

@@ -1,10 +1,11 @@
-"""Looking things up in an ONNX graph, and the few edits that every preparation step is made of.
+"""Looking things up in an ONNX graph, and the few edits that every rewriting is made of.
 
-A step takes a `ModelProto`, changes that very graph and returns nothing; `prepare` works on a copy of the user's model.
+A step takes a `ModelProto`, changes that very graph and returns nothing; `simplified` works on a copy of the user's.
 """
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -21,7 +22,11 @@ from onnx import (
     numpy_helper,
 )
 
+from audit.model.canon.naming import numbered, without_wrappers
+
 Array = NDArray[Any]
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""Where the newer PyTorch exporter notes the modules around a node."""
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
@@ -105,14 +110,7 @@ def fresh(graph: GraphProto, stem: str) -> str:
     """A value name that nothing in the graph bears yet."""
     taken = {name for node in walk(graph) for name in (*node.input, *node.output)}
     taken |= {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
-    return next(name for name in _candidates(stem) if name not in taken)
-
-
-def _candidates(stem: str) -> Iterator[str]:
-    yield stem
-    number = 1
-    while number := number + 1:
-        yield f"{stem}_{number}"
+    return next(name for name in numbered(stem) if name not in taken)
 
 
 def set_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
@@ -171,3 +169,33 @@ def with_graph(model: ModelProto, graph: GraphProto) -> ModelProto:
     other = ModelProto(ir_version=model.ir_version, functions=model.functions, opset_import=model.opset_import)
     other.graph.CopyFrom(graph)
     return other
+
+
+def node_scope(node: NodeProto) -> str:
+    """The module path of a node: from the newer exporter's notes, or a name such as /blocks/blocks.0/fc1/MatMul."""
+    for entry in node.metadata_props:
+        if entry.key == SCOPES:
+            return _last_scope(entry.value)
+    parts = [part for part in node.name.split("/")[:-1] if part]
+    if node.name.startswith("/"):
+        return _merged(parts)
+    return without_wrappers("/".join(parts))
+
+
+def _last_scope(text: str) -> str:
+    try:
+        scopes = ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return ""
+    return str(scopes[-2]) if isinstance(scopes, list) and len(scopes) >= 2 else ""
+
+
+def _merged(parts: list[str]) -> str:
+    """The older exporter repeats the parent in the child's name: /blocks/blocks.0/fc1 is blocks.0.fc1."""
+    names: list[str] = []
+    for part in parts:
+        if names and part.startswith(names[-1] + "."):
+            names[-1] = part
+        else:
+            names.append(part)
+    return ".".join(names)

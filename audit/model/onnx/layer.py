@@ -8,8 +8,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import GraphProto, NodeProto, helper
 
-from audit.model.onnx.graph import Array, add_constant, constants, fresh, set_nodes, to_array
-from audit.model.onnx.naming import layer_name
+from audit.model.canon.naming import layer_name, numbered
+from audit.model.onnx.graph import (
+    Array,
+    add_constant,
+    constants,
+    fresh,
+    node_scope,
+    producers,
+    set_nodes,
+    to_array,
+    uses,
+)
 
 DENSE_DOMAIN = "gen_audit"
 FUSED = "FuseBatchNorm"
@@ -58,8 +68,8 @@ def has_fused_batchnorm(node: NodeProto) -> bool:
 def write_layers(graph: GraphProto, parts: Sequence[NodeProto | Layer]) -> list[Layer]:
     """Put nodes and layers back into the graph; the layers with their final names, one per weight."""
     layers = _tied([part for part in parts if isinstance(part, Layer)])
-    turned = _turned(layers)
-    named = _named([layer for layer in layers if layer.output not in turned])
+    transposed = _transposed(layers)
+    named = _named([layer for layer in layers if layer.output not in transposed])
     groups: dict[str, list[Layer]] = {}
     for layer in named:
         groups.setdefault(layer.name, []).append(layer)
@@ -67,8 +77,8 @@ def write_layers(graph: GraphProto, parts: Sequence[NodeProto | Layer]) -> list[
     for group in groups.values():
         written.update(_Writer(graph, group).nodes())
     for layer in layers:
-        if layer.output in turned:
-            dense = written[turned[layer.output].output]
+        if layer.output in transposed:
+            dense = written[transposed[layer.output].output]
             written[layer.output] = _product(graph, layer, next(n.input[1] for n in dense if n.op_type == "Dense"))
     nodes: list[NodeProto] = []
     for part in parts:
@@ -93,7 +103,7 @@ def _tied(layers: list[Layer]) -> list[Layer]:
     return result
 
 
-def _turned(layers: list[Layer]) -> dict[str, Layer]:
+def _transposed(layers: list[Layer]) -> dict[str, Layer]:
     """By their outputs, layers whose weights are an earlier one's transposed, with that one.
 
     As layers they would have weights of their own.
@@ -131,18 +141,15 @@ def _named(layers: list[Layer]) -> list[Layer]:
     result = []
     for layer in layers:
         if id(layer.weight) not in names:
-            stem = layer_name(layer.node, layer.origin, layer.bias_name) or f"dense_{len(names) + 1}"
-            taken, name, number = set(names.values()), stem, 1
-            while name in taken:
-                number += 1
-                name = f"{stem}_{number}"
-            names[id(layer.weight)] = name
+            stem = layer_name(layer.origin, layer.bias_name, node_scope(layer.node)) or f"dense_{len(names) + 1}"
+            taken = set(names.values())
+            names[id(layer.weight)] = next(name for name in numbered(stem) if name not in taken)
         result.append(replace(layer, name=names[id(layer.weight)]))
     return result
 
 
 class _Writer:
-    """Writes the layers that share one weight: as one module where their biases agree, else with the biases apart."""
+    """Writes the layers that share one weight: one module if their biases agree, else a bias after each."""
 
     def __init__(self, graph: GraphProto, group: list[Layer]):
         self.graph, self.group = graph, group
@@ -159,10 +166,10 @@ class _Writer:
     def _layer(self, layer: Layer, weight: str, bias: str) -> list[NodeProto]:
         ending = list(layer.after)
         output = ending[0].input[0] if ending else layer.output
-        apart = layer.bias is not None and not bias
-        y = fresh(self.graph, f"{output}/product") if apart else output
+        adds_bias = layer.bias is not None and not bias
+        y = fresh(self.graph, f"{output}/product") if adds_bias else output
         made = [*layer.before, dense_node(layer, weight, bias, y)]
-        if apart and layer.bias is not None:
+        if adds_bias and layer.bias is not None:
             made.append(bias_node(layer.node, y, self._stored(layer.bias, "", "bias"), output))
         return [*made, *ending]
 
@@ -185,3 +192,41 @@ def _flat(array: Array) -> bool:
 
 def _equal(a: Array | None, b: Array | None) -> bool:
     return b is None if a is None else b is not None and np.array_equal(a, b)
+
+
+def keep_sample_axis(graph: GraphProto, domain: str) -> None:
+    """Turn Reshape → Dense → Reshape into Reshape → Dense, on the second shape.
+
+    nn.MultiheadAttention flattens [tokens, samples, width] before its out_proj, so that a sample's rows lie scattered;
+    a dense layer does not mind the shape before the features, but whoever looks at single samples does.
+    """
+    made, counts, known = producers(graph), uses(graph), constants(graph)
+    for last in [node for node in graph.node if _reshapes(node) and node.input[1] in known]:
+        dense = made.get(last.input[0])
+        first = (
+            None if dense is None or (dense.domain, dense.op_type) != (domain, "Dense") else made.get(dense.input[0])
+        )
+        if dense is None or first is None or not _reshapes(first) or counts[dense.output[0]] != 1:
+            continue
+        outputs, inputs = known[dense.input[1]].dims
+        shape = to_array(known[last.input[1]])
+        flat = to_array(known[first.input[1]]).tolist() if first.input[1] in known else []
+        if len(flat) == 2 and flat[1] == inputs and len(shape) and shape[-1] == outputs and 0 not in shape:
+            shape = shape.copy()
+            shape[-1] = inputs
+            name = add_constant(graph, fresh(graph, f"{dense.name}.shape"), shape)
+            _swap(first.input[0], name, dense, last)
+
+
+def _reshapes(node: NodeProto) -> bool:
+    return node.op_type == "Reshape" and len(node.input) == 2
+
+
+def _swap(x: str, shape: str, dense: NodeProto, last: NodeProto) -> None:
+    """Let the two nodes change places: first x is reshaped, then comes the layer."""
+    layer, between, output = NodeProto(), dense.output[0], last.output[0]
+    layer.CopyFrom(dense)
+    dense.CopyFrom(last)
+    dense.input[:], dense.output[:] = [x, shape], [between]
+    last.CopyFrom(layer)
+    last.input[0], last.output[0] = between, output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -9,17 +10,27 @@ from onnx import ModelProto, TensorProto
 
 from audit.errors import ModelError
 from audit.model.base import InputSpec, Model
-from audit.model.common import check_weights
-from audit.model.onnx.batch import settle_batch
+from audit.model.batches import trial_batches
+from audit.model.canon.scores import TRIALS, guard
+from audit.model.foreign import check_weights
+from audit.model.onnx.batch_size import free_batch_size
 from audit.model.onnx.convert import convert
 from audit.model.onnx.dense import rewrite_dense
+from audit.model.onnx.file import Source, read_file
 from audit.model.onnx.graph import opset, walk
-from audit.model.onnx.held import Held, held_inputs, held_notes, hold, wanted_values
+from audit.model.onnx.inputs_outputs import (
+    FixedInput,
+    choose_input,
+    choose_output,
+    fix_inputs,
+    fix_sizes,
+    fixed_inputs,
+    fixed_notes,
+    wanted_values,
+)
 from audit.model.onnx.outputs import take_off_head
-from audit.model.onnx.ports import choose_input, choose_output, fix_sizes
-from audit.model.onnx.prepare import class_labels, prepare, refuse
-from audit.model.onnx.read import Source, read
 from audit.model.onnx.runtime import Reference
+from audit.model.onnx.simplify import class_labels, refuse, simplified
 from audit.model.onnx.types import tensor_type
 from audit.settings import Settings
 
@@ -39,43 +50,47 @@ DTYPES: dict[int, torch.dtype] = {
 
 def load(path: Path, settings: Settings) -> Model:
     """The network in `path`, with its scores [n, C] and the file itself in onnxruntime as the reference."""
-    source = read(path)
+    source = read_file(path)
     output = choose_output(path, source.model, settings.output)
-    plain = prepare(source.model, output)
+    simple = simplified(source.model, output)
     values = wanted_values(path, source.model, settings.fix_input)
-    fed = choose_input(path, plain, settings.input, values)
-    held = held_inputs(path, source.model, fed, values)
-    hold(plain, fed, held)
-    fix_sizes(path, plain, settings.input_shape)
-    declared = _declared_input(path, plain)
-    opened, batch = settle_batch(plain)
-    refuse(path, opened.graph)
-    head, head_notes = take_off_head(path, opened)
-    dense_notes = rewrite_dense(opened)
-    network = _converted(path, opened)
+    fed = choose_input(path, simple, settings.input, values)
+    fixed = fixed_inputs(path, source.model, fed, values)
+    fix_inputs(simple, fed, fixed)
+    fix_sizes(path, simple, settings.input_shape)
+    declared = _declared_input(path, simple)
+    freed, batch = free_batch_size(simple)
+    refuse(path, freed.graph)
+    head, head_notes = take_off_head(path, freed)
+    dense_notes = rewrite_dense(freed)
+    network = _converted(path, freed)
     check_weights(dict(network.named_parameters()), path)
+    taken = replace(declared, batch=batch)
+    if head == "none":
+        head, unexplained = guard(network, output, trial_batches(taken, batch or TRIALS))
+        head_notes += unexplained
     names, ops = _layers(network)
     return Model(
         network=network,
         path=path,
         format="onnx",
         sha256=source.sha256,
-        input=InputSpec(declared.name, declared.shape, declared.dtype, batch),
+        input=taken,
         output=output,
         head=head,
         opset=opset(source.model) or None,
         ops=ops,
         names=names,
         notes=(
-            *held_notes(held, values),
+            *fixed_notes(fixed, values),
             *_batch_notes(declared.batch, batch),
-            *_weight_notes(plain, opened),
+            *_weight_notes(simple, freed),
             *head_notes,
             *dense_notes,
             *_class_notes(source.model, output),
         ),
         classes=tuple(map(str, class_labels(source.model, output))) or None,
-        reference=_reference(source, declared, output, held),
+        reference=_reference(source, declared, output, fixed),
         reference_name="onnxruntime",
     )
 
@@ -106,9 +121,9 @@ def _layers(network: torch.fx.GraphModule) -> tuple[dict[str, str], dict[str, st
     return names, dict(network.onnx_ops)  # type: ignore[arg-type]
 
 
-def _weight_notes(plain: ModelProto, opened: ModelProto) -> tuple[str, ...]:
+def _weight_notes(simple: ModelProto, freed: ModelProto) -> tuple[str, ...]:
     """The sentence for weights that were stored in few bits."""
-    before, after = (sum(node.op_type == "DequantizeLinear" for node in m.graph.node) for m in (plain, opened))
+    before, after = (sum(node.op_type == "DequantizeLinear" for node in m.graph.node) for m in (simple, freed))
     if before == after:
         return ()
     return (
@@ -130,9 +145,9 @@ def _class_notes(model: ModelProto, output: str) -> tuple[str, ...]:
     return (f"The file names its classes {', '.join(map(str, labels))}, in this order.",) if labels else ()
 
 
-def _reference(source: Source, declared: InputSpec, output: str, held: list[Held]) -> Reference:
+def _reference(source: Source, declared: InputSpec, output: str, fixed: list[FixedInput]) -> Reference:
     element = next(number for number, dtype in DTYPES.items() if dtype == declared.dtype)
     labels = class_labels(source.model, output)
-    others = {one.name: one.array for one in held}
-    plain = not any(node.op_type == "DequantizeLinear" for node in walk(source.model.graph))
-    return Reference(source.path, declared.name, element, output, declared.batch, labels, others, optimise=plain)
+    others = {one.name: one.array for one in fixed}
+    unquantised = not any(node.op_type == "DequantizeLinear" for node in walk(source.model.graph))
+    return Reference(source.path, declared.name, element, output, declared.batch, labels, others, optimise=unquantised)

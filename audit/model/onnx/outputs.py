@@ -1,104 +1,114 @@
-"""From the file's output to the scores beneath it: the head taken off, one row [n, C] per sample."""
+"""From the file's output to the scores beneath it: the final layer taken off, one row [n, C] per sample."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from audit.model.onnx.batch import trial_inputs
-from audit.model.onnx.graph import Array, add_constant, bypass, fresh, prune, set_nodes, to_array
-from audit.model.onnx.heads import View, find_head
-from audit.model.onnx.ports import require_flat
-from audit.model.onnx.runtime import RuntimeFailure, Session
-from audit.model.onnx.types import TensorType, tensor_type
+from audit.model.canon.heads import Step, find_head
+from audit.model.canon.scores import Shape, head_note, require_row
+from audit.model.onnx.graph import (
+    add_constant,
+    attributes,
+    bypass,
+    constants,
+    fresh,
+    opset,
+    producers,
+    prune,
+    set_nodes,
+    to_array,
+)
+from audit.model.onnx.types import TensorType, infer_types, tensor_type
 
-LINEAR = ("Gemm", "MatMul", "Add", "Dense", "Bias", "Conv", "Einsum", "FusedMatMul", "Gather")
-"""Operators whose results can be any number: an output that one of them makes is not a probability."""
-WORDS = {
-    "softmax": "softmax",
-    "log_softmax": "log-softmax",
-    "sigmoid": "sigmoid",
-    "sigmoid_pair": "sigmoid (written as two columns, 1 - p and p)",
+STEPS = {
+    **dict.fromkeys(("Identity", "Cast", "Dropout"), "copy"),
+    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten"), "reshape"),
+    **{"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid", "Exp": "exp", "Log": "log"},
+    **{"Neg": "neg", "Reciprocal": "reciprocal", "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"},
+    **{"Max": "maximum", "Expand": "expand", "Concat": "concat", "Normalizer": "normalize"},
+    **{"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min"},
+    "ReduceLogSumExp": "logsumexp",
 }
-ROW_SUM = 1e-3
-TRIALS = 16
+"""What the rules for final layers call ONNX's operators."""
+
+
+@dataclass(frozen=True)
+class OnnxTail:
+    """An ONNX graph as the rules for final layers ask about it; its values are names."""
+
+    makers: Mapping[str, NodeProto]
+    known: Mapping[str, TensorProto]
+    types: Mapping[str, TensorType]
+    opset: int
+
+    @classmethod
+    def of(cls, model: ModelProto) -> OnnxTail:
+        """The view of a model."""
+        return cls(producers(model.graph), constants(model.graph), infer_types(model), opset(model))
+
+    def step(self, value: str) -> Step | None:
+        """The node that makes a value."""
+        node = self.makers.get(value)
+        op = STEPS.get(node.op_type) if node is not None else None
+        if node is None or op is None or (op == "normalize" and attributes(node).get("norm") != "L1"):
+            return None
+        return Step(op, tuple(node.input), self._axes(node, op))
+
+    def shape(self, value: str) -> Shape | None:
+        """The shape, as far as it is known."""
+        return self.types.get(value, TensorType()).shape
+
+    def constant(self, value: str) -> float | None:
+        """The number that an initializer is throughout."""
+        array = to_array(self.known[value]) if value in self.known else np.empty(0)
+        return float(array.flat[0]) if array.size and np.all(array == array.flat[0]) else None
+
+    def _axes(self, node: NodeProto, op: str) -> tuple[int, ...] | None:
+        """Reductions have their axes in an attribute or an input; an early softmax runs over all from `axis` on."""
+        options = attributes(node)
+        if op in ("softmax", "log_softmax"):
+            early, shape = self.opset < 13, self.shape(node.input[0])
+            axis = options.get("axis", 1 if early else -1)
+            return (axis,) if not early or shape is None else tuple(range(axis % len(shape), len(shape)))
+        if op == "concat":
+            return (options["axis"],)
+        axes = options.get("axes")
+        if axes is None and len(node.input) > 1 and node.input[1] in self.known:
+            axes = to_array(self.known[node.input[1]]).reshape(-1).tolist()
+        return None if axes is None else tuple(axes)
 
 
 def take_off_head(path: Path, model: ModelProto) -> tuple[str, tuple[str, ...]]:
-    """Let the graph end in scores [n, C]; the head's name in HEADS, and sentences that say what was done."""
+    """Let the graph end in scores [n, C]; the final layer's name in HEADS, and sentences that say what was done."""
     output = model.graph.output[0].name
     unstacked = _unstack(model, output)
-    head, notes = _strip(model, output)
-    notes = (*unstacked, *notes)
-    shape = View.of(model).types.get(output, TensorType())
-    require_flat(path, output, shape)
-    _flatten(model, shape)
-    return head, notes
+    tail = OnnxTail.of(model)
+    head = find_head(tail, output)
+    if head is not None:
+        two_axes = len(tail.shape(head.scores) or ()) == 2
+        bypass(model.graph, output if two_axes else head.made, head.scores)
+    kind = infer_types(model).get(output, TensorType())
+    require_row(path, output, kind.shape)
+    _flatten(model, kind)
+    return (head.name, (*unstacked, head_note(output, head.name))) if head else ("none", unstacked)
 
 
 def _unstack(model: ModelProto, output: str) -> tuple[str, ...]:
     """Undo a final Reshape to one column, which skl2onnx writes behind several targets: [n, C] became [n C, 1]."""
-    view = View.of(model)
-    column = view.maker(output, "Reshape")
-    if column is None or column.input[1] not in view.known:
+    tail = OnnxTail.of(model)
+    column = tail.makers.get(output)
+    if column is None or column.op_type != "Reshape" or column.input[1] not in tail.known:
         return ()
-    shape, rows = to_array(view.known[column.input[1]]).tolist(), view.shape(column.input[0])
+    shape, rows = to_array(tail.known[column.input[1]]).tolist(), tail.shape(column.input[0])
     if shape != [-1, 1] or rows is None or len(rows) != 2 or rows[1] in (None, 1):
         return ()
     bypass(model.graph, output, column.input[0])
     return (f"The output {output!r} stacks the {rows[1]} answers of a sample in one column; they were put in a row.",)
-
-
-def _strip(model: ModelProto, output: str) -> tuple[str, tuple[str, ...]]:
-    view = View.of(model)
-    core = view.beneath_reshapes(output)
-    found = find_head(view, core)
-    if found:
-        head, scores = found
-        rank = len(view.shape(scores) or ())
-        bypass(model.graph, output if rank == 2 else core, scores)
-        return head, (f"The output {output!r} ends in a {WORDS[head]}; the audit is of the scores beneath it.",)
-    maker = view.makers.get(core)
-    if maker is None or maker.op_type in LINEAR or not _gives_probabilities(model):
-        return "none", ()
-    _append_log(model, output)
-    return "softmax", (
-        f"The output {output!r} holds probabilities that no known final layer explains; the audit is of their "
-        "logarithm, whose softmax they are.",
-    )
-
-
-def _gives_probabilities(model: ModelProto) -> bool:
-    """Whether random inputs give rows of two or more numbers that are not negative and add up to one."""
-    answer = _trial(model)
-    if answer is None or answer[0].size < 2:
-        return False
-    rows = answer.reshape(len(answer), -1).astype(np.float64)
-    return bool(np.all(rows >= 0) and np.all(np.abs(rows.sum(1) - 1) < ROW_SUM))
-
-
-def _trial(model: ModelProto) -> Array | None:
-    declared = model.graph.input[0]
-    kind = tensor_type(declared)
-    batch = (kind.shape or (None,))[0]
-    try:
-        session = Session(model)
-    except RuntimeFailure:
-        return None
-    for x in trial_inputs(kind, batch or TRIALS):
-        try:
-            answer: Array = session.run([model.graph.output[0].name], {declared.name: x})[0]
-        except RuntimeFailure:
-            continue
-        return answer if answer.ndim > 1 and len(answer) == len(x) else None
-    return None
-
-
-def _append_log(model: ModelProto, output: str) -> None:
-    inner = _step_behind(model, output, "probabilities")
-    model.graph.node.append(helper.make_node("Log", [inner], [output]))
 
 
 def _flatten(model: ModelProto, kind: TensorType) -> None:

@@ -12,6 +12,7 @@ import onnxruntime
 from onnx import ModelProto, helper
 
 from audit.errors import ModelError
+from audit.model.batches import batches
 from audit.model.onnx.graph import Array
 
 onnxruntime.set_default_logger_severity(3)
@@ -102,11 +103,7 @@ class Reference:
             ) from failure
 
     def _answer(self, session: Session, x: Array) -> Array:
-        size = self._batch or max(len(x), 1)
-        missing = -len(x) % size
-        padded = np.concatenate([x, np.repeat(x[-1:], missing, axis=0)]) if missing else x
-        parts = [self._once(session, padded[start : start + size]) for start in range(0, len(padded), size)]
-        return np.concatenate(parts)[: len(x)]
+        return np.concatenate([self._once(session, part)[:count] for part, count in batches(x, self._batch)])
 
     def _once(self, session: Session, x: Array) -> Array:
         constants = {name: constant(x) for name, constant in self._others.items()}

@@ -63,13 +63,13 @@ def infer_node(
     model: ModelProto, node: NodeProto, types: Mapping[str, TensorType], known: Mapping[str, TensorProto]
 ) -> dict[str, TensorType]:
     """Types of one node's outputs from those of its inputs; unknown where ONNX has no rule."""
-    plain = _plain(node)
-    inputs = {name: types.get(name, TensorType()) for name in plain.input if name}
+    known_node = _inferable(node)
+    inputs = {name: types.get(name, TensorType()) for name in known_node.input if name}
     try:
-        schema = onnx.defs.get_schema(plain.op_type, opset(model, plain.domain), plain.domain)
+        schema = onnx.defs.get_schema(known_node.op_type, opset(model, known_node.domain), known_node.domain)
         found = onnx.shape_inference.infer_node_outputs(
             schema,
-            plain,
+            known_node,
             {name: helper.make_tensor_type_proto(kind.element, kind.shape) for name, kind in inputs.items()},
             {name: known[name] for name in inputs if name in known and _elements(known[name]) <= SMALL},
             opset_imports=list(model.opset_import),
@@ -87,7 +87,7 @@ def _elements(tensor: TensorProto) -> float:
 def skeleton(model: ModelProto) -> ModelProto:
     """The model with its large initializers turned into inputs of the same type: cheap to copy and to send around."""
     graph = GraphProto(name=model.graph.name or "graph")
-    graph.node.extend(_plain(node) for node in model.graph.node)
+    graph.node.extend(_inferable(node) for node in model.graph.node)
     graph.input.extend(model.graph.input)
     graph.output.extend(model.graph.output)
     declared = {value.name for value in graph.input}
@@ -99,7 +99,7 @@ def skeleton(model: ModelProto) -> ModelProto:
     return with_graph(model, graph)
 
 
-def _plain(node: NodeProto) -> NodeProto:
+def _inferable(node: NodeProto) -> NodeProto:
     """A node that shape inference knows, where it does not know one that keeps the shape."""
     if node.op_type in SCALINGS and node.domain == "ai.onnx.ml":
         return helper.make_node("Cast", node.input[:1], node.output[:1], to=TensorProto.FLOAT)

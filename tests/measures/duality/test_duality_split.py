@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from audit.maths.resample import Bootstrap
 from audit.measures.duality.decompose import sharp_border
-from audit.measures.duality.uncertainty import Evidence, Part, bootstrap
+from audit.measures.duality.uncertainty import Evidence, Part, split_intervals
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_the_bootstrap_is_the_plain_one_to_first_order() -> None:
     def part(n: int) -> Part:
         return Part((g * w)[:, :n].sum(1), w[:, :n] @ g[:, :n].mean(0), g[:, :n] @ w[:, :n].mean(0))
 
-    found = bootstrap([Evidence((g * w).sum(1), part(2), part(N))], 2000, 0)[0]
+    found = split_intervals([Evidence((g * w).sum(1), part(2), part(N))], Bootstrap(2000, 0))[0]
     plain = []
     for _ in range(2000):
         rows = rng.integers(K, size=K)

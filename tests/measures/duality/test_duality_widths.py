@@ -13,7 +13,7 @@ from duality_cases import NETWORKS, AuditMaker, grown, mlp, run, samples
 from hypothesis import given
 from torch import nn
 
-from audit.measures.duality.widths import Answers, Lines, crossing, flatness_widths
+from audit.measures.duality.widths import LayerActivations, Lines, crossing, flatness_widths
 
 
 def fitted(scale: float = 6.0) -> tuple[nn.Module, tuple[np.ndarray, ...]]:
@@ -30,7 +30,7 @@ def test_widths_end_where_the_loss_has_doubled(make_audit: AuditMaker) -> None:
     x, y = audit.train.x, audit.train.y
     E = torch.randn(3, 8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     E /= E.flatten(1).norm(dim=1)[:, None, None]
-    lines = Lines(Answers(audit.capture, audit.layers, x, y), audit.layers[0])
+    lines = Lines(LayerActivations(audit.capture, audit.layers, x, y), audit.layers[0])
     start = float(audit.loss.value(network(x), y).mean())
     for width, e in zip(flatness_widths(lines, E, [1.0, -1.0, 1e-9], 1.0), E, strict=True):
         assert width.skipped is None and width.lower < 0 < width.upper
@@ -56,7 +56,7 @@ def test_the_tail_alone_gives_the_losses_of_changed_weights(make_audit: AuditMak
     audit = make_audit(network, *samples(shape, task, outputs), task=task)
     for layer in audit.layers:
         E = torch.randn(layer.out_features, layer.in_features, dtype=torch.float64)
-        lines = Lines(Answers(audit.capture, audit.layers, audit.train.x, audit.train.y, 1 << 30), layer)
+        lines = Lines(LayerActivations(audit.capture, audit.layers, audit.train.x, audit.train.y, 1 << 30), layer)
         changed = copy.deepcopy(audit.network)
         with torch.no_grad():
             changed.get_submodule(layer.module).weight += 0.3 * E
@@ -83,7 +83,7 @@ def test_a_zero_train_loss_has_no_width(make_audit: AuditMaker) -> None:
 def test_a_direction_along_which_the_loss_never_doubles(make_audit: AuditMaker) -> None:
     network, data = fitted()
     audit = make_audit(network, *data)
-    lines = Lines(Answers(audit.capture, audit.layers, audit.train.x, audit.train.y), audit.layers[1])
+    lines = Lines(LayerActivations(audit.capture, audit.layers, audit.train.x, audit.train.y), audit.layers[1])
     alike = torch.ones(1, 3, 8, dtype=torch.float64)  # adds the same to all scores
     width = flatness_widths(lines, alike, [0.0], 1.0)[0]
     sentence = "the train loss does not double on both sides, however far one walks"

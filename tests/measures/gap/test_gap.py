@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import gap as reference
 
+from audit.maths.resample import Bootstrap
 from audit.maths.shares import wilson
 from audit.measures.gap.measure import _errors, measure_fit, measure_gap
 from audit.network.loss import CrossEntropy
@@ -26,7 +27,7 @@ def outcome(n: int, seed: int, shift: float = 0.0, classes: int = 3) -> Outcome:
 
 def test_losses_errors_and_intervals_agree_with_the_slow_way() -> None:
     train, test = outcome(60, 1, shift=2.0), outcome(45, 2, shift=1.0)
-    gap = measure_gap(train, test, ["a", "b", "c"], draws=4000, seed=0)
+    gap = measure_gap(train, test, ["a", "b", "c"], Bootstrap(4000, 0))
     losses = [
         [reference.cross_entropy(f, y) for f, y in zip(part.scores.tolist(), part.labels.tolist(), strict=True)]
         for part in (train, test)
@@ -41,7 +42,7 @@ def test_losses_errors_and_intervals_agree_with_the_slow_way() -> None:
 
 def test_classes_add_up_to_the_whole() -> None:
     train, test = outcome(60, 1, 2.0), outcome(45, 2)
-    gap = measure_gap(train, test, ["a", "b", "c"], draws=50, seed=0)
+    gap = measure_gap(train, test, ["a", "b", "c"], Bootstrap(50, 0))
     weighted = sum(row.test_samples * row.test_loss for row in gap.per_class if row.test_loss is not None)
     assert weighted / 45 == pytest.approx(gap.test_loss, rel=1e-12)
     assert [row.train_samples for row in gap.per_class] == [20, 20, 20]
@@ -49,13 +50,13 @@ def test_classes_add_up_to_the_whole() -> None:
 
 def test_a_class_that_is_missing_somewhere_says_so() -> None:
     train, test = outcome(60, 1), outcome(2, 2)
-    rows = measure_gap(train, test, ["a", "b", "c"], draws=50, seed=0).per_class
+    rows = measure_gap(train, test, ["a", "b", "c"], Bootstrap(50, 0)).per_class
     assert (rows[2].loss_gap, rows[2].test_loss, rows[2].skipped) == (None, None, "no test samples of this class")
 
 
 def test_a_perfect_fit_still_has_an_interval() -> None:
     perfect = outcome(100, 1, shift=100.0)
-    gap = measure_gap(perfect, outcome(50, 2), ["a", "b", "c"], draws=200, seed=0)
+    gap = measure_gap(perfect, outcome(50, 2), ["a", "b", "c"], Bootstrap(200, 0))
     assert gap.train_error == 0.0
     assert gap.train_error_ci95 == wilson(0.0, 100)
     assert gap.train_error_ci95 is not None and gap.train_error_ci95[1] == pytest.approx(0.037, abs=1e-3)
@@ -63,7 +64,7 @@ def test_a_perfect_fit_still_has_an_interval() -> None:
 
 def test_no_error_on_either_split_is_no_certainty() -> None:
     perfect, small = outcome(100, 1, shift=100.0), outcome(50, 2, shift=100.0)
-    low, high = measure_gap(perfect, small, ["a", "b", "c"], draws=200, seed=0).error_gap_ci95 or (0, 0)
+    low, high = measure_gap(perfect, small, ["a", "b", "c"], Bootstrap(200, 0)).error_gap_ci95 or (0, 0)
     assert low == pytest.approx(-wilson(0.0, 100)[1])
     assert high == pytest.approx(wilson(0.0, 50)[1])
 
@@ -84,7 +85,7 @@ def test_regression_has_rmse_and_r2_and_no_error() -> None:
     y = rng.normal(size=(40, 2))
     f = y + 0.5
     loss = ((f - y) ** 2).sum(1) / 2
-    gap = measure_gap(Outcome(f, y, loss, None), Outcome(f, y, loss, None), None, draws=50, seed=0)
+    gap = measure_gap(Outcome(f, y, loss, None), Outcome(f, y, loss, None), None, Bootstrap(50, 0))
     assert (gap.train_error, gap.error_gap_ci95) == (None, None)
     assert gap.train_rmse == pytest.approx(0.5)
     expected = np.mean([1 - 40 * 0.25 / ((y[:, k] - y[:, k].mean()) ** 2).sum() for k in range(2)])
@@ -96,7 +97,7 @@ def test_regression_has_rmse_and_r2_and_no_error() -> None:
 @given(seed=st.integers(0, 1000), n=st.integers(2, 40), m=st.integers(2, 40))
 def test_swapping_the_splits_turns_the_gap_around(seed: int, n: int, m: int) -> None:
     one, two = outcome(n, seed), outcome(m, seed + 1)
-    there, back = (measure_gap(*pair, None, draws=20, seed=0) for pair in ((one, two), (two, one)))
+    there, back = (measure_gap(*pair, None, Bootstrap(20, 0)) for pair in ((one, two), (two, one)))
     assert there.loss_gap == -back.loss_gap
     assert there.loss_gap_ci95 is not None and there.loss_gap_ci95[0] <= there.loss_gap_ci95[1]
 
@@ -107,7 +108,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     for trial in range(200):
         parts = [rng.exponential(size=n) + mean for n, mean in ((200, 0.0), (100, 0.3))]
         train, test = (Outcome(part[:, None], part[:, None], part, None) for part in parts)
-        low, high = measure_gap(train, test, None, draws=300, seed=trial).loss_gap_ci95 or (0, 0)
+        low, high = measure_gap(train, test, None, Bootstrap(300, trial)).loss_gap_ci95 or (0, 0)
         hits += low <= 0.3 <= high
     assert 180 <= hits <= 199  # 95 % of 200 is 190, with a standard deviation of 3
 
@@ -117,7 +118,7 @@ def test_every_mean_of_a_regression_has_its_interval() -> None:
     rng = np.random.default_rng(0)
     targets = rng.normal(size=(40, 2))
     outcome = Outcome(targets + rng.normal(size=(40, 2)) * 0.5, targets, np.zeros(40), None)
-    fit = measure_fit(outcome, 2000, 0)
+    fit = measure_fit(outcome, Bootstrap(2000, 0))
     rmses, r2s = [], []
     for _ in range(400):
         rows = rng.integers(40, size=40)
@@ -132,13 +133,13 @@ def test_every_mean_of_a_regression_has_its_interval() -> None:
 
 def test_a_target_that_never_varies_has_no_r2_and_no_interval() -> None:
     outcome = Outcome(np.ones((5, 1)), np.zeros((5, 1)), np.zeros(5), None)
-    fit = measure_fit(outcome, 50, 0)
+    fit = measure_fit(outcome, Bootstrap(50, 0))
     assert (fit.r2, fit.r2_ci95, fit.rmse, fit.rmse_ci95) == (None, None, 1.0, (1.0, 1.0))
 
 
 def test_differences_of_rounding_size_are_none():
     """A constant model: equal losses, whose sums over splits of other sizes differ in the last bits."""
     splits = [Outcome(np.zeros((n, 10)), np.arange(n) % 10, np.full(n, np.log(10)), np.ones(n)) for n in (1203, 594)]
-    gap = measure_gap(*splits, [str(digit) for digit in range(10)], draws=200, seed=0)
+    gap = measure_gap(*splits, [str(digit) for digit in range(10)], Bootstrap(200, 0))
     assert (gap.loss_gap, gap.loss_gap_ci95) == (0.0, (0.0, 0.0))
     assert all(row.loss_gap == 0.0 for row in gap.per_class)

@@ -14,7 +14,7 @@ from audit.measures.hygiene import neighbours
 from audit.measures.hygiene.duplicates import row_ids
 from audit.measures.hygiene.mislabels import leave_one_out
 from audit.measures.hygiene.near_duplicates import closeness, local_dimension
-from audit.measures.hygiene.neighbours import Space, gather_votes, look_around
+from audit.measures.hygiene.neighbours import Search, Space, gather_votes
 
 EXACT = 1e-10
 
@@ -27,7 +27,7 @@ def test_votes_are_those_of_loops_ties_and_copies_included(rng, n: int, classes:
     ballots = torch.nn.functional.one_hot(y, classes).double()
     voters, place = gather_votes(torch.from_numpy(row_ids(x.numpy())[0]), ballots)
     space = Space.of("standardised input", x, x, standardise=True)
-    found = leave_one_out(space, y, voters, place)
+    found = leave_one_out(Search(space, voters), y, place)
     points = reference.standardise(rows(x.numpy()), rows(x.numpy()))
     outvoted = 0.0
     for i, label in enumerate(y.tolist()):
@@ -47,7 +47,7 @@ def test_block_size_and_order_of_the_samples_change_nothing(monkeypatch: pytest.
     def suspects(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         ballots = torch.nn.functional.one_hot(y, 3).double()
         voters, place = gather_votes(torch.from_numpy(row_ids(x.numpy())[0]), ballots)
-        votes = leave_one_out(Space.of("input", x, x), y, voters, place)
+        votes = leave_one_out(Search(Space.of("input", x, x), voters), y, place)
         return torch.stack([votes.own, votes.top])
 
     whole = suspects(x, y)
@@ -70,7 +70,7 @@ def test_neighbours_that_single_precision_cannot_tell_apart(
     x = torch.cat([x, x[:6]])
     voters, place = gather_votes(torch.from_numpy(row_ids(x.numpy())[0]), torch.eye(len(x), dtype=torch.float64))
     monkeypatch.setattr(neighbours, "CROWDED", crowded)
-    found = look_around(Space.of("input", x, x), x, torch.arange(len(x)), voters, place, near=near)
+    found = Search(Space.of("input", x, x), voters).around(x, torch.arange(len(x)), place, near=near)
     for i, row in enumerate(x):
         squared = (x - row).square().sum(1)
         others = torch.tensor([j for j in range(len(x)) if j != i])
@@ -89,7 +89,7 @@ def test_close_distances_keep_their_digits_far_from_the_origin() -> None:
     base = torch.randn(50, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 1e6
     point = base[3:4] + torch.tensor([3e-7, 0.0, 4e-7, 0.0], dtype=torch.float64)
     voters, _ = gather_votes(torch.arange(50), torch.ones(50, 1, dtype=torch.float64))
-    around = look_around(Space.of("input", base, point), point, torch.arange(len(point)), voters)
+    around = Search(Space.of("input", base, point), voters).around(point, torch.arange(len(point)))
     assert int(around.nearest[0, 0]) == 3
     assert float(around.distance[0, 0]) == pytest.approx(float((point - base[3:4]).norm()), rel=1e-9)
 

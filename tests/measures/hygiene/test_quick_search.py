@@ -13,7 +13,7 @@ from torch import Tensor
 
 from audit.measures.hygiene import candidates, points
 from audit.measures.hygiene.duplicates import row_ids
-from audit.measures.hygiene.neighbours import Electorate, Neighbourhood, _Search, gather_votes, look_around
+from audit.measures.hygiene.neighbours import Neighbourhood, Search, Voters, _Search, gather_votes
 from audit.measures.hygiene.points import Space
 
 Rng = np.random.Generator
@@ -78,7 +78,7 @@ units = st.sampled_from([1.0, 2.0**-30, 2.0**-70, 2.0**-100, 2.0**40, 2.0**100])
 Kind = Callable[[Rng, int, int], Array]
 
 
-def electorate(x: Tensor) -> tuple[Electorate, Tensor]:
+def electorate(x: Tensor) -> tuple[Voters, Tensor]:
     """Everyone votes for himself: the votes are the neighbours."""
     return gather_votes(torch.from_numpy(row_ids(x.numpy())[0]), torch.eye(len(x), dtype=torch.float64))
 
@@ -123,15 +123,15 @@ def test_neighbours_are_those_of_a_search_through_all_pairs(
     x, x_test = torch.from_numpy(samples.astype(np.float32 if single else np.float64)).chunk(2)
     where = Space.of("input", x, x_test, standardise)
     voters, place = electorate(x)
-    around = look_around(where, x_test, torch.arange(n), voters)
+    around = Search(where, voters).around(x_test, torch.arange(n))
     squared = naive(where, x_test)
     check_votes(around, squared, itself=False)
     check_nearest(around, squared[:, voters.rows], None, voters.rows, exact=kind is evenly and not standardise)
     squared = naive(where, x)
     for near in (True, False):
-        around = look_around(where, x, torch.arange(n), voters, place, near=near)
+        around = Search(where, voters).around(x, torch.arange(n), place, near=near)
         check_votes(around, squared, itself=True)
-    around = look_around(where, x, voters.rows, voters, torch.arange(len(voters.rows)))
+    around = Search(where, voters).around(x, voters.rows, torch.arange(len(voters.rows)))
     check_nearest(
         around, squared[voters.rows][:, voters.rows], torch.arange(len(voters.rows)), voters.rows, exact=False
     )
@@ -143,7 +143,7 @@ def test_few_samples_of_few_features(seed: int, n: int, D: int, q: int, unit: fl
     rng = np.random.default_rng(seed)
     x, x_test = (torch.from_numpy(rng.integers(-2, 3, size=(rows, D)) * unit) for rows in (n, q))
     where, (voters, _) = Space.of("input", x, x_test), electorate(x)
-    around = look_around(where, x_test, torch.arange(q), voters)
+    around = Search(where, voters).around(x_test, torch.arange(q))
     check_votes(around, naive(where, x_test), itself=False)
     check_nearest(around, naive(where, x_test)[:, voters.rows], None, voters.rows, exact=False)
 
@@ -161,7 +161,7 @@ def test_equally_near_ones_stay_in_order_whichever_way_they_are_measured(seed: i
         patch.setattr(candidates, "DENSE", dense)
         patch.setattr(points, "POINTS", 1 << 24 if kept else 0)
         patch.delattr(_Search, "_in_double")
-        around = look_around(where, x_test, torch.arange(120), voters)
+        around = Search(where, voters).around(x_test, torch.arange(120))
     squared = naive(where, x_test)
     assert int((squared[0].sort().values.diff() == 0).sum()) >= 75, "the case has no ties"
     check_votes(around, squared, itself=False)
@@ -182,8 +182,8 @@ def test_a_screen_spares_most_products_and_changes_no_answer(monkeypatch: pytest
     products = candidates.sampled_products
     counting = lambda *parts: measured.append(len(parts[2])) or products(*parts)  # noqa: E731
     monkeypatch.setattr(candidates, "sampled_products", counting)
-    around = look_around(where, x_test, torch.arange(len(x_test)), voters)
-    within = look_around(where, x, torch.arange(len(x)), voters, place, near=False)
+    around = Search(where, voters).around(x_test, torch.arange(len(x_test)))
+    within = Search(where, voters).around(x, torch.arange(len(x)), place, near=False)
     pairs = len(voters.rows) * (len(x) + len(x_test))
     assert 0 < sum(measured) < pairs / 5
     squared = naive(where, x_test)

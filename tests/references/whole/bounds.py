@@ -26,14 +26,14 @@ def bounds(p: Problem, samples: list[Sample], S: list[float], adaptive: list[flo
 
 
 def _usable(p: Problem, path: str, sample: Sample) -> bool:
-    return path not in p.shared and sample.reach(path) > ZERO
+    return path not in p.shared and sample.x_norm(path) > ZERO
 
 
 def _volume_and_sensitivity(
     p: Problem, samples: list[Sample], S: list[float], ids: tuple[str, str], paths: tuple[str, ...]
 ) -> list[Block]:
     kept = [
-        (norm2(p.weight(path)) / sample.reach(path), sample.local[path])
+        (norm2(p.weight(path)) / sample.x_norm(path), sample.local[path])
         for path in paths
         for sample in samples
         if _usable(p, path, sample)
@@ -66,7 +66,7 @@ def _invariant(p: Problem, samples: list[Sample], adaptive: list[float]) -> Bloc
 
 def _of_layer(p: Problem, samples: list[Sample], path: str) -> list[tuple[float, float, float]]:
     """‖J W‖₂, ‖∇_W f‖_F and ‖x‖ of every sample that the bounds speak of."""
-    return [(norm2(s.local[path]), weight_gradient(p, path, s), s.reach(path)) for s in samples if _usable(p, path, s)]
+    return [(norm2(s.local[path]), weight_gradient(p, path, s), s.x_norm(path)) for s in samples if _usable(p, path, s)]
 
 
 def _weighted(p: Problem, samples: list[Sample]) -> Block:

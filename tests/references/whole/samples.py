@@ -36,7 +36,7 @@ class Sample:
         """∂f/∂W [C, out, in] as far as it comes from this layer's own uses."""
         return torch.stack([J.T @ self.given[path] for J in self.J[path]])
 
-    def reach(self, path: str) -> float:
+    def x_norm(self, path: str) -> float:
         """The smallest singular value of X as a map on tokens, ‖x‖ for one; 0 where the tokens depend."""
         X = self.given[path]
         s = torch.linalg.svdvals(X)

@@ -29,15 +29,15 @@ def layer_sensitivity(p: Problem, path: str, samples: list[Sample]) -> Block:
         **_volumes(Ks),
         "weight_spectral_norm": norm2(W),
         "sharpness": mean([weight_gradient(p, path, sample) ** 2 for sample in samples]),
-        "degenerate_inputs": sum(sample.reach(path) == 0 for sample in samples),
+        "degenerate_inputs": sum(sample.x_norm(path) == 0 for sample in samples),
         "units_active": [sum(bool(s.J[path][:, :, unit].any()) for s in samples) for unit in range(len(W))],
         "skip": None,
     }
-    usable = [sample for sample in samples if sample.reach(path) > ZERO]
+    usable = [sample for sample in samples if sample.x_norm(path) > ZERO]
     if usable and any(not torch.allclose(sample.whole[path], sample.local[path]) for sample in samples):
         total = mean([norm2(sample.whole[path]) for sample in usable])
         skip = mean([norm2(sample.whole[path] - sample.local[path]) for sample in usable])
-        right = mean([norm2(W) * weight_gradient(p, path, sample) / sample.reach(path) for sample in usable])
+        right = mean([norm2(W) * weight_gradient(p, path, sample) / sample.x_norm(path) for sample in usable])
         found["skip"] = {"total_mls": total, "skip_mls": skip, "left": total - skip, "right": right}
     return found
 

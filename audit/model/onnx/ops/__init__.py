@@ -1,20 +1,14 @@
 """Every ONNX operator that can be converted, by family. Importing this package registers them all."""
 
 from audit.model.onnx.ops import (  # noqa: F401
-    activation,
-    attention,
-    conv,
-    create,
-    elementwise,
+    arithmetic,
+    fused,
     image,
     index,
-    matrix,
-    microsoft,
     ml,
-    norm,
-    pool,
+    nonlinear,
     recurrent,
     reduce,
     shape,
-    signal,
+    window,
 )

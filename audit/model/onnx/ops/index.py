@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from audit.model.onnx.ops.registry import operator
-from audit.model.onnx.ops.tensors import Ints, ints
+from audit.model.onnx.ops.values import Ints, ints
 
 REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 

@@ -17,16 +17,16 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from audit.model.onnx.ops.frame import (
+from audit.model.onnx.ops.values import (
     Graph,
     OnnxMapping,
     OnnxNode,
     OperationConverterResult,
     add_converter,
+    attribute_value,
     get_converter,
     plain_domain,
 )
-from audit.model.onnx.ops.tensors import attribute_value
 
 SCOPE = "gen_audit/"
 """Prefix of the domains that hold the converters made here, so that onnx2torch's own stay as its users know them."""

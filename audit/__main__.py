@@ -1,0 +1,5 @@
+"""`python -m audit`: the command line."""
+
+from audit.cli import main
+
+main()

@@ -1,0 +1,98 @@
+"""A data folder: which layout it holds, its `Data`, its hash.
+
+A new layout is one new file with a `find`, and one line in `READERS`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from audit.data import arrays, cifar, idx, images, tables
+from audit.data.dataset import Data
+from audit.data.source import Folder, Match
+from audit.data.splits import data_from, digest, two_splits
+from audit.errors import DataError
+from audit.settings import CONFIG_NAME, Settings
+
+READERS = (arrays.find, tables.find, images.find, idx.find, cifar.find)
+WANTED = "train and test as .npz, .npy, .csv, .tsv, .parquet, .safetensors, .pt, image folders, idx or CIFAR files"
+
+
+def read_data(path: Path, settings: Settings) -> Data:
+    """The train and test samples of a folder, as stored: `resolve_task` and `fit` make them ready for a model."""
+    match = choose_layout(path, settings)
+    return data_from(match.read(), path, match.layout, settings)
+
+
+def data_sha256(path: Path, settings: Settings) -> str:
+    """The hash that `read_data` would give, without taking the samples."""
+    train, test, _ = two_splits(choose_layout(path, settings).read(), path, settings)
+    return digest(path, train, test)
+
+
+def choose_layout(path: Path, settings: Settings) -> Match:
+    """The one layout of the folder, or a sentence that says why there is not exactly one."""
+    folder = list_folder(path)
+    matches = find_all(folder, settings)
+    if settings.layout != "auto":
+        matches = [match for match in matches if match.layout == settings.layout]
+    matches = [match for match in matches if match.named] or matches
+    if not matches:
+        raise DataError(_nothing_found(folder, settings))
+    if len(matches) > 1:
+        found = " and ".join(f"{match.layout} ({_some(match.files)})" for match in matches)
+        flags = " or ".join(f"--layout {match.layout}" for match in matches)
+        raise DataError(f"{path}: holds more than one layout, {found}; choose with {flags}, or move one away.")
+    return matches[0]
+
+
+def find_all(folder: Folder, settings: Settings) -> list[Match]:
+    """Every layout that the names in the folder speak for."""
+    return [match for find in READERS for match in find(folder, settings)]
+
+
+def list_folder(path: Path) -> Folder:
+    """What lies in the folder; hidden entries and the configuration file are not data."""
+    if not path.exists():
+        raise DataError(f"{path}: there is no such folder; give the folder that holds the train and test data.")
+    if not path.is_dir():
+        raise DataError(f"{path}: is a file; give the folder that holds the train and test data.")
+    try:
+        entries = sorted(path.iterdir(), key=lambda entry: entry.name)
+    except OSError as error:
+        raise DataError(f"{path}: the folder cannot be listed ({error.strerror}); check its permissions.") from error
+    visible = [entry for entry in entries if not entry.name.startswith(".") and entry.name != CONFIG_NAME]
+    files = tuple(entry for entry in visible if entry.is_file())
+    return Folder(path, files, tuple(entry for entry in visible if entry.is_dir()))
+
+
+def _nothing_found(folder: Folder, settings: Settings) -> str:
+    if not folder.files and not folder.folders:
+        return f"{folder.path}: the folder is empty; expected {WANTED}."
+    kind = "no data" if settings.layout == "auto" else f"no {settings.layout} data"
+    nested = _nested(folder, settings)
+    if nested is not None:
+        return f"{folder.path}: {kind} found here, but {nested} looks right; give that folder instead."
+    pickled = [file for file in folder.files if file.name == "data_batch_1"]
+    if pickled:
+        return (
+            f"{pickled[0]}: is the pickled CIFAR version, and pickles are never opened; use the binary version (.bin)."
+        )
+    return f"{folder.path}: {kind} found among {_some(folder.files + folder.folders)}; expected {WANTED}."
+
+
+def _nested(folder: Folder, settings: Settings, depth: int = 2) -> Path | None:
+    """The first folder further down that holds a layout: archives often unpack into a folder of their own."""
+    for inner in folder.folders if depth else ():
+        listing = list_folder(inner)
+        if any(match.named for match in find_all(listing, settings)):
+            return inner
+        deeper = _nested(listing, settings, depth - 1)
+        if deeper is not None:
+            return deeper
+    return None
+
+
+def _some(paths: tuple[Path, ...], most: int = 4) -> str:
+    names = [path.name for path in paths]
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

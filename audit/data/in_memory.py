@@ -1,0 +1,134 @@
+"""Samples that a program hands over: arrays, tensors, a torch data set or a loader. Each is read once, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler
+from torch.utils.data import sampler as samplers
+from torch.utils.data.distributed import DistributedSampler
+
+from audit.data.arrays import as_array
+from audit.data.dataset import Data
+from audit.data.source import Array, Source, Stored, rows_of, same_length
+from audit.data.splits import content_digest, data_from
+from audit.errors import DataError
+from audit.settings import Settings
+
+NAME = Path("data in memory")
+LAYOUT = "memory"
+BATCH = 256
+AGAIN = 3  # samples that are read twice, to see whether they stay the same
+WHOLE = (samplers.SequentialSampler, samplers.RandomSampler, samplers.WeightedRandomSampler, DistributedSampler)
+"""Samplers that only order, repeat or share out the data set; any other one says which samples are in the split."""
+WANTED = "give a pair (x, y), or a torch Dataset or DataLoader that yields such pairs"
+
+
+def data_in_memory(train: Any, test: Any, settings: Settings) -> Data:
+    """The `Data` of two splits; without `test`, a share of `train` is held out as the settings say."""
+    splits: dict[str, Source] = {}
+    parts, notes = [], []
+    for name, samples in (("train", train), ("test", test)) if test is not None else (("all", train),):
+        x, y, said = _read(samples, name)
+        same_length(len(x), len(y), f"{name}: x", "y")
+        splits[name] = Source(y, partial(rows_of, x), (Path(name),))
+        parts += [x, y]
+        notes += said
+    stored = Stored(splits, notes=tuple(notes), sha256=content_digest(*parts))
+    return data_from(stored, NAME, LAYOUT, settings)
+
+
+def _read(samples: Any, name: str) -> tuple[Array, Array, list[str]]:
+    """Samples [n, ...], labels [n] or [n, k], and what is to be said about them."""
+    if isinstance(samples, (tuple, list)) and len(samples) == 2:
+        return *_pair(samples, name), []
+    if not isinstance(samples, (DataLoader, Dataset)):
+        raise DataError(f"{name}: a {type(samples).__name__} holds no labelled samples; {WANTED}.")
+    loader = samples if isinstance(samples, DataLoader) else DataLoader(samples, BATCH)
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
+        return *_joined(loader, name), []
+    indices = _indices(loader)
+    ordered = DataLoader(
+        loader.dataset,
+        batch_size=BATCH,
+        sampler=indices,
+        collate_fn=loader.collate_fn,
+        num_workers=loader.num_workers,
+        worker_init_fn=loader.worker_init_fn,
+    )
+    x, y = _joined(ordered, name)
+    return x, y, [*_order_note(loader, name), *_change_note(loader, indices, x, name)]
+
+
+def _indices(loader: DataLoader[Any]) -> list[int]:
+    """The samples of the split in the order of the data set, each of them once, however the loader draws them."""
+    if isinstance(loader.sampler, SubsetRandomSampler):
+        return sorted({int(index) for index in loader.sampler.indices})
+    if type(loader.batch_sampler) is samplers.BatchSampler and isinstance(loader.sampler, WHOLE):
+        return list(range(len(loader.dataset)))  # type: ignore[arg-type]
+    return sorted({int(index) for batch in loader.batch_sampler or () for index in batch})
+
+
+def _joined(batches: Iterable[Any], name: str) -> tuple[Array, Array]:
+    pairs = [_pair(_as_batch(batch), name) for batch in batches]
+    if not pairs:
+        raise DataError(f"{name}: yields no samples; {WANTED}.")
+    shapes = {x.shape[1:] for x, _ in pairs}
+    if len(shapes) > 1:
+        one, other = sorted(shapes)[:2]
+        raise DataError(f"{name}: samples have different shapes, such as {one} and {other}; give them all one shape.")
+    xs, ys = zip(*pairs, strict=True)
+    return np.concatenate(xs), np.concatenate(ys)
+
+
+def _as_batch(batch: Any) -> Any:
+    """A lone sample, as a loader without batches yields it, as a batch of one."""
+    if isinstance(batch, (tuple, list)) and len(batch) == 2 and np.ndim(batch[1]) == 0:
+        return batch[0][None], [batch[1]]
+    return batch
+
+
+def _pair(pair: Any, name: str) -> tuple[Array, Array]:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        what = f"{len(pair)} parts" if isinstance(pair, (tuple, list)) else f"a {type(pair).__name__}"
+        raise DataError(f"{name}: holds {what} where samples and labels were expected; {WANTED}.")
+    x, y = (_array(part, f"{name}: {letter}") for part, letter in zip(pair, "xy", strict=True))
+    return x, y
+
+
+def _array(values: Any, where: str) -> Array:
+    if isinstance(values, torch.Tensor):
+        return as_array(values)
+    if hasattr(values, "toarray"):  # a sparse matrix
+        values = values.toarray()
+    try:
+        array: Array = np.asarray(values)
+    except ValueError as error:
+        raise DataError(f"{where}: its rows differ in shape; give them all one shape.") from error
+    if array.dtype == object and array.size and all(isinstance(value, str) for value in array.flat):
+        array = array.astype(str)  # class names out of a data frame
+    if array.ndim == 0 or array.dtype == object:
+        raise DataError(f"{where}: a {type(values).__name__} is no array of numbers; give NumPy arrays or tensors.")
+    return array
+
+
+def _order_note(loader: DataLoader[Any], name: str) -> list[str]:
+    if isinstance(loader.sampler, samplers.SequentialSampler):
+        return []
+    return [f"The {name} loader was read in the order of its data set, every sample once."]
+
+
+def _change_note(loader: DataLoader[Any], indices: list[int], x: Array, name: str) -> list[str]:
+    """Whether a second look at the first samples finds other numbers, as random augmentation makes them."""
+    again = _pair(loader.collate_fn([loader.dataset[index] for index in indices[:AGAIN]]), name)[0]
+    if np.array_equal(again, x[:AGAIN], equal_nan=x.dtype.kind == "f"):
+        return []
+    return [
+        f"The {name} samples change from reading to reading, as random augmentation does; the numbers are about one "
+        "such reading, so give samples without augmentation for the gap proper."
+    ]

@@ -1,0 +1,163 @@
+"""From stored numbers to the model's: what the axes are, resizing, gray and colour; scale, mean and std, number type.
+
+Shapes are left to `fit`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from audit.data.source import Array
+from audit.errors import DataError, UsageError
+from audit.settings import Settings
+
+EXACT_IN_FLOAT32 = 2**24
+CHANNELS = (1, 3, 4)
+BILINEAR = 2  # Pillow's Resampling.BILINEAR, which smooths when it shrinks
+
+
+def preprocess(x: Array, axes: str, settings: Settings) -> Array:
+    """Inputs in the model's number type; one copy, then in place. Channel statistics follow the stored channel axis."""
+    if settings.dtype.startswith("int"):
+        return _integers(x, settings)
+    out = x.astype(working_type(x, settings))
+    if settings.scale is not None:
+        out *= settings.scale
+    elif default_scale(x, axes):
+        out /= 255
+    if settings.mean is not None:
+        out -= _spread(settings.mean, "mean", x.shape[1:], axes, out.dtype)
+    if settings.std is not None:
+        if 0 in settings.std:
+            raise UsageError("--std: 0 cannot be divided by; give the standard deviation used in training.")
+        out /= _spread(settings.std, "std", x.shape[1:], axes, out.dtype)
+    return out if settings.dtype == "auto" else out.astype(settings.dtype, copy=False)
+
+
+def describe_preprocessing(x: Array, axes: str, settings: Settings) -> list[str]:
+    """The sentences that say what `preprocess` does."""
+    notes = []
+    if settings.dtype.startswith("int"):
+        return [f"Inputs are fed as {settings.dtype}, neither scaled nor shifted."]
+    if settings.scale is not None:
+        notes.append(f"Inputs were multiplied by {settings.scale:g}.")
+    elif default_scale(x, axes):
+        notes.append("uint8 pixels were divided by 255, so that they lie in [0, 1].")
+    elif x.dtype == np.uint8:
+        notes.append(
+            "uint8 inputs that are no images were not scaled; if they are flattened pixels, say --scale 0.00392157."
+        )
+    for name, verb in (("mean", "subtracted"), ("std", "divided by")):
+        values = getattr(settings, name)
+        if values is not None:
+            shown = ", ".join(f"{value:g}" for value in values[:4]) + (", …" if len(values) > 4 else "")
+            notes.append(f"The {name} {shown} was {verb}." if name == "mean" else f"Then they were {verb} {shown}.")
+    kind = working_type(x, settings) if settings.dtype == "auto" else np.dtype(settings.dtype)
+    return [*notes, f"Inputs are {kind}."]
+
+
+def default_scale(x: Array, axes: str) -> bool:
+    """Whether these are uint8 pixels that nobody asked to scale otherwise; flat uint8 rows may be anything."""
+    return x.dtype == np.uint8 and x.ndim >= 3 and axes != "features"
+
+
+def working_type(x: Array, settings: Settings) -> np.dtype[np.floating]:
+    """Where float32 would round what is stored (tables, float64 arrays, large integers) float64, else float32."""
+    wide = x.dtype.kind == "f" and x.dtype.itemsize > 4
+    large = (
+        x.dtype.kind in "iu"
+        and x.dtype.itemsize > 2
+        and x.size > 0
+        and max(-int(x.min()), int(x.max())) > EXACT_IN_FLOAT32
+    )
+    return np.dtype(np.float64 if wide or large or settings.dtype == "float64" else np.float32)
+
+
+def _integers(x: Array, settings: Settings) -> Array:
+    if any(value is not None for value in (settings.scale, settings.mean, settings.std)):
+        raise UsageError(
+            f"--dtype {settings.dtype}: whole numbers cannot be scaled or shifted; drop --scale, --mean and --std."
+        )
+    if x.dtype.kind == "f" and not (x == np.floor(x)).all():
+        raise DataError(f"--dtype {settings.dtype}: the inputs hold fractions, such as {x[x != np.floor(x)][0]:g}.")
+    return x.astype(settings.dtype)
+
+
+def _spread(
+    values: tuple[float, ...], name: str, shape: tuple[int, ...], axes: str, dtype: np.dtype[np.floating]
+) -> Array:
+    """One number, or one per channel or feature, shaped so that it meets the right axis of [n, *shape]."""
+    array = np.array(values, dtype=dtype)
+    if len(array) == 1:
+        return array
+    axis = statistics_axis(len(array), shape, axes)
+    if axis is None:
+        raise UsageError(
+            f"--{name}: {len(array)} numbers were given but samples have shape {shape}; "
+            "give one number, or one per channel or feature."
+        )
+    return array.reshape([len(array) if place == axis else 1 for place in range(len(shape))])
+
+
+def statistics_axis(count: int, shape: tuple[int, ...], axes: str) -> int | None:
+    """The axis of a sample that `count` statistics belong to: its channels, its features, or the only one that long."""
+    if "c" in axes:
+        return axes.index("c") if shape[axes.index("c")] == count else None
+    if len(shape) == 1:
+        return 0 if shape[0] == count else None
+    if axes == "hw":
+        return None
+    ends = [axis for axis in (0, len(shape) - 1) if shape[axis] == count]
+    return ends[0] if len(ends) == 1 else None
+
+
+def guess_axes(shape: tuple[int, ...]) -> str:
+    """The axes that a sample's shape speaks for; "" where it could be either.
+
+    >>> guess_axes((32, 32, 3)), guess_axes((1, 28, 28)), guess_axes((28, 28)), guess_axes((3, 32, 3))
+    ('hwc', 'chw', '', '')
+    """
+    if len(shape) == 1:
+        return "features"
+    if len(shape) != 3:
+        return ""
+    first, last = shape[0] in CHANNELS, shape[-1] in CHANNELS
+    if first == last:
+        return ""
+    return "chw" if first else "hwc"
+
+
+def sides(size: tuple[int, ...]) -> tuple[int, int]:
+    """Height and width that `--resize` names; one number is a square."""
+    if len(size) > 2 or min(size) < 1:
+        raise UsageError(f"--resize: {','.join(map(str, size))} is not a height and a width, such as 32,32.")
+    return size[0], size[-1]
+
+
+def resize(x: Array, axes: str, size: tuple[int, ...]) -> Array:
+    """Images [n, ...] resized plane by plane, antialiased, as image files are when they are decoded."""
+    from PIL import Image
+
+    height, width = sides(size)
+    if axes not in ("hw", "hwc", "chw"):
+        raise UsageError(
+            f"--resize: samples of shape {x.shape[1:]} are not images; remove it, or store images as [n, h, w]."
+        )
+    planes = np.moveaxis(x, 3, 1) if axes == "hwc" else x
+    kind = np.uint8 if x.dtype == np.uint8 else np.float32
+    out = np.empty((*planes.shape[:-2], height, width), kind)
+    for place in np.ndindex(*planes.shape[:-2]):
+        plane = Image.fromarray(np.ascontiguousarray(planes[place], kind))
+        out[place] = np.asarray(plane.resize((width, height), BILINEAR))
+    return np.moveaxis(out, 1, 3) if axes == "hwc" else out
+
+
+def to_gray(x: Array) -> Array:
+    """uint8 RGB [n, h, w, 3] to [n, h, w] by the ITU-R 601 weights, rounded as Pillow does."""
+    weights = np.array([19595, 38470, 7471], np.uint32)
+    return np.stack([((image @ weights + 0x8000) >> 16).astype(np.uint8) for image in x])
+
+
+def to_colour(x: Array) -> Array:
+    """Gray [n, h, w] to [n, h, w, 3] with equal channels."""
+    return np.repeat(x[..., None], 3, axis=-1)

@@ -1,0 +1,206 @@
+"""What the labels mean once the model's outputs are known: classes, two classes on one output, or quantities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from audit.data.dataset import Data, Split
+from audit.data.labels import is_one_hot, is_whole, listed
+from audit.data.source import Array
+from audit.errors import DataError
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of both splits as stored, and the folder to name when they make no sense."""
+
+    train: Array
+    test: Array
+    names: tuple[str, ...] | None
+    path: Path
+    notes: tuple[str, ...] = ()
+
+    @property
+    def both(self) -> tuple[Array, Array]:
+        """Train and test, in this order."""
+        return self.train, self.test
+
+    @property
+    def values(self) -> list[int]:
+        """The distinct whole numbers among them."""
+        return [int(value) for value in np.unique(np.concatenate(self.both))]
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of them are integers."""
+        return is_whole(self.train) and is_whole(self.test)
+
+
+def resolve_task(data: Data, outputs: int, head: str, task: str) -> tuple[str, Data]:
+    """The task, and the data with y as that task wants it: int64 classes [n], or float64 targets [n, outputs].
+
+    `task` is "auto" or the user's word. Two classes on one output become 0 and 1.
+    """
+    labels = _decoded(Labels(data.train.y, data.test.y, data.classes, data.path), outputs, task)
+    found = recognise(labels, outputs, head) if task == "auto" else task
+    if found == "regression":
+        return found, _with(data, _targets(labels, outputs, head))
+    if found == "binary":
+        return found, _with(data, _two_classes(labels, outputs))
+    return found, _with(data, _classes(labels, outputs))
+
+
+def recognise(labels: Labels, outputs: int, head: str) -> str:
+    """The task that labels and outputs together speak for."""
+    if labels.names is not None:
+        return "binary" if outputs == 1 else "classification"
+    if labels.train.ndim == 2 or not labels.whole:
+        return "regression"
+    if outputs > 1:
+        return "classification"
+    values = labels.values
+    if head.startswith("sigmoid") or len(values) == 1 or values in ([0, 1], [-1, 1]):
+        return "binary"
+    if len(values) == 2:
+        raise DataError(
+            f"{labels.path}: the labels are {values[0]} and {values[1]} and the model has one output; "
+            f"say --classes {values[0]},{values[1]} for two classes, or --task regression for quantities."
+        )
+    return "regression"
+
+
+def _decoded(labels: Labels, outputs: int, task: str) -> Labels:
+    """One-hot rows become class indices, unless they are to be regressed on."""
+    if labels.train.ndim == 1 or task == "regression" or not all(is_one_hot(y) for y in labels.both):
+        return labels
+    width = labels.train.shape[1]
+    if width != outputs and (width, outputs) != (2, 1):
+        raise DataError(f"{labels.path}: labels are one-hot over {width} classes but the model has {outputs} outputs.")
+    note = f"Labels were one-hot rows over {width} classes."
+    return replace(labels, train=labels.train.argmax(1), test=labels.test.argmax(1), notes=(note,))
+
+
+def _classes(labels: Labels, outputs: int) -> Labels:
+    """Indices below the number of outputs, with the missing ones noted."""
+    if outputs == 1:
+        raise DataError(
+            f"{labels.path}: --task classification needs several outputs but the model has one; use --task binary."
+        )
+    labels = _indices(labels, "classification")
+    if labels.names is not None and len(labels.names) != outputs:
+        raise DataError(
+            f"{labels.path}: the labels name {len(labels.names)} classes ({listed(labels.names, 6)}) but the model has "
+            f"{outputs} outputs; name the class of every output, in order, with --classes."
+        )
+    low, high = labels.values[0], labels.values[-1]
+    if low < 0 or high >= outputs:
+        raise DataError(_beyond(labels, outputs))
+    names = labels.names or tuple(str(index) for index in range(outputs))
+    return _counted(replace(labels, names=names))
+
+
+def _beyond(labels: Labels, outputs: int) -> str:
+    """Which label does not fit the outputs, and what is probably meant."""
+    values = labels.values
+    odd = next(value for value in values if not 0 <= value < outputs)
+    problem = (
+        f"{labels.path}: has the label {odd} but the model has {outputs} outputs, so labels go from 0 to {outputs - 1}"
+    )
+    if len(values) <= outputs and values[0] == 1 and values[-1] == outputs:
+        return f"{problem}; if they count from 1, say --classes {','.join(str(v) for v in range(1, outputs + 1))}."
+    if len(values) == outputs:
+        return f"{problem}; if they are names, say --classes {','.join(str(value) for value in values)}."
+    return f"{problem}; correct the labels, or check that this is the right model."
+
+
+def _two_classes(labels: Labels, outputs: int) -> Labels:
+    """Labels 0 and 1 on one output, from 0/1, −1/1 or two names."""
+    if outputs != 1:
+        raise DataError(
+            f"{labels.path}: --task binary needs one output but the model has {outputs}; use --task classification."
+        )
+    labels = _indices(labels, "binary")
+    if labels.names is not None and len(labels.names) != 2:
+        raise DataError(_too_many(labels, f"{len(labels.names)} classes ({listed(labels.names, 6)})"))
+    values = labels.values
+    if labels.names is not None or set(values) <= {0, 1}:
+        return _counted(replace(labels, names=labels.names or ("0", "1")))
+    if set(values) == {-1, 1}:
+        note = "Labels -1 and 1 are the classes 0 and 1 of the output."
+        train, test = ((y > 0).astype(np.int64) for y in labels.both)
+        return _counted(replace(labels, train=train, test=test, names=("-1", "1"), notes=(*labels.notes, note)))
+    if len(values) > 2:
+        raise DataError(_too_many(labels, f"the labels {listed(tuple(str(value) for value in values), 6)}"))
+    found = " and ".join(str(value) for value in values)
+    raise DataError(f"{labels.path}: two classes must be 0 and 1 but the labels are {found}; name them with --classes.")
+
+
+def _too_many(labels: Labels, found: str) -> str:
+    return f"{labels.path}: the model has one output, which tells two classes apart, but there are {found}."
+
+
+def _indices(labels: Labels, task: str) -> Labels:
+    """Labels [n] as int64, or the sentence why they are no classes."""
+    if labels.train.ndim == 2:
+        raise DataError(f"{labels.path}: --task {task} needs one class per sample but the rows of y are not one-hot.")
+    for y in labels.both:
+        if not is_whole(y):
+            odd = y[y != np.floor(y)][0]
+            raise DataError(
+                f"{labels.path}: --task {task} needs whole labels but one is {odd:g}; use --task regression."
+            )
+    if len(labels.values) == 1:
+        value = labels.values[0]
+        name = value if labels.names is None else labels.names[value]
+        raise DataError(f"{labels.path}: every label is {str(name)!r}; an audit needs at least two classes.")
+    return replace(labels, train=labels.train.astype(np.int64), test=labels.test.astype(np.int64))
+
+
+def _counted(labels: Labels) -> Labels:
+    """Refuse a lone class; note classes that train, or train alone, does not show."""
+    names, seen, tested = labels.names or (), np.unique(labels.train), np.unique(labels.test)
+    if len(seen) < 2:
+        raise DataError(
+            f"{labels.path}: every train label is {names[int(seen[0])]!r}; an audit needs at least two classes."
+        )
+    absent = [names[index] for index in range(len(names)) if index not in seen]
+    unseen = [names[int(index)] for index in tested if index not in seen]
+    notes = list(labels.notes)
+    if absent:
+        notes.append(f"No train sample has the class {listed(tuple(absent))}.")
+    if unseen:
+        notes.append(f"Test samples have the class {listed(tuple(unseen))}, which no train sample has.")
+    if len(tested) < 2:
+        notes.append(f"Every test label is {names[int(tested[0])]!r}.")
+    return replace(labels, notes=tuple(notes))
+
+
+def _targets(labels: Labels, outputs: int, head: str) -> Labels:
+    """Quantities as float64 [n, outputs]."""
+    if head != "none":
+        raise DataError(
+            f"{labels.path}: the model ends in {head.replace('_', '-')}, so its outputs are class probabilities, "
+            "but the labels are quantities rather than one class per sample."
+        )
+    if labels.names is not None:
+        raise DataError(
+            f"{labels.path}: --task regression needs numbers but the labels are names ({listed(labels.names, 6)})."
+        )
+    train, test = (y.reshape(len(y), -1).astype(np.float64) for y in labels.both)
+    if train.shape[1] != outputs:
+        raise DataError(
+            f"{labels.path}: each sample has {train.shape[1]} target(s) but the model has {outputs} output(s)."
+        )
+    return replace(labels, train=train, test=test)
+
+
+def _with(data: Data, labels: Labels) -> Data:
+    train, test = _relabelled(data.train, labels.train), _relabelled(data.test, labels.test)
+    return replace(data, train=train, test=test, classes=labels.names, notes=(*data.notes, *labels.notes))
+
+
+def _relabelled(split: Split, y: Array) -> Split:
+    return replace(split, y=y)

@@ -1,0 +1,1 @@
+"""What all formats share once they are read: final layers, einsum equations and the names of layers."""

@@ -1,0 +1,147 @@
+"""`.pt2` files: programs saved by torch.export, opened without running anything that is hidden in them.
+
+`torch.export.load` unpickles sample inputs and odd weights, evaluates shape expressions as Python, resolves any name
+below `torch` as an operator and loads compiled libraries. Here every member is checked first, and torch is handed a new
+archive in memory that holds the checked members only.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from audit.errors import ModelError
+from audit.model.base import Model
+from audit.model.detect import sha256
+from audit.model.foreign import check_weights, first_line, quiet
+from audit.model.torch.program import model_of
+from audit.settings import Settings
+
+
+def load(path: Path, settings: Settings) -> Model:
+    """The program in canonical form. Nothing in it is unpickled unless the user trusts it."""
+    program = _program(path, settings.trust_pickle)
+    check_weights({**program.state_dict, **program.constants}, path)
+    return model_of(program, path, "pt2", sha256(path), settings.output, reference_name="torch.export")
+
+
+def _program(path: Path, trusted: bool) -> ExportedProgram:
+    """The saved program; without trust, from an archive whose every member was checked."""
+    archive = path.open("rb") if trusted else checked_archive(path)
+    try:
+        with archive, quiet():
+            return torch.export.load(archive)
+    except Exception as error:  # torch raises anything from KeyError to AssertionError on a damaged archive
+        raise ModelError(
+            f"{path}: is damaged, or was saved by a version of torch that {torch.__version__} cannot read "
+            f"({first_line(error)}); export it again with torch.export.save."
+        ) from error
+
+
+# the archive
+
+OPERATOR = re.compile(
+    r"torch\.ops\.(aten|prims)\.(?!__|from_file|save)\w+\.(?!__)\w+"
+    r"|torch\.ops\.higher_order\.wrap_with_(set_grad_enabled|autocast)"
+    r"|torch\.(_sym_sqrt|sym_(int|float|max|min|not|sum|ite))"
+    r"|_operator\.(getitem|add|sub|mul|floordiv|truediv|mod|pow|neg|pos|eq|ne|lt|le|gt|ge|and_|or_|xor)"
+    r"|math\.(ceil|floor|trunc|sqrt)"
+)
+EXPRESSION = re.compile(
+    r"(?:'?[a-z]{1,4}\d+'?|[A-Z][A-Za-z]*|true|false|(?:positive|nonnegative|integer|real|evaluate)="
+    r"|\d+(?:\.\d*)?(?:e[+-]?\d+)?|[-+*/%<>=!&|~(), ])*"
+)
+"""Numbers, symbols such as s31, and functions of them as sympy prints them."""
+
+
+MEMBER = re.compile(
+    r"archive_format|archive_version|byteorder|version|\.data/(version|serialization_id)"
+    r"|models/model\.json|data/(weights/model_weights|constants/model_constants)_config\.json"
+    r"|data/weights/weight_\d+|data/constants/tensor_\d+|data/(weights|constants|sample_inputs)/model\.pt"
+    r"|serialized_(exported_program\.json|(state_dict|constants|example_inputs)\.pt)"
+)
+"""What an archive consists of. Nothing else reaches torch, whose reader ignores case and guesses at suffixes."""
+
+
+class Unsafe(Exception):
+    """What in the archive could run code."""
+
+
+def checked_archive(path: Path) -> io.BytesIO:
+    """The archive with its checked members only; a ModelError if one of them could run code."""
+    clean = io.BytesIO()
+    try:
+        with zipfile.ZipFile(path) as source, zipfile.ZipFile(clean, "w") as target:
+            for name in dict.fromkeys(source.namelist()):
+                _refuse_library(name)
+                if MEMBER.fullmatch(name) or MEMBER.fullmatch(name.partition("/")[2]):
+                    content = source.read(name)
+                    _check(name, content)
+                    target.writestr(name, content)
+    except Unsafe as danger:
+        raise ModelError(
+            f"{path}: holds {danger}, which can run code when it is opened; export it again with torch.export.save and "
+            "plain tensors only, or pass --trust-pickle if you trust its origin."
+        ) from danger
+    except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, OSError) as error:
+        raise ModelError(f"{path}: is truncated or corrupt; export or copy it again.") from error
+    clean.seek(0)
+    return clean
+
+
+def _refuse_library(name: str) -> None:
+    if "aotinductor" in name.lower():
+        raise Unsafe("a compiled library (AOTInductor)")
+
+
+def _check(name: str, content: bytes) -> None:
+    if name.endswith(".json"):
+        for node in _objects(json.loads(content)):
+            _check_object(node)
+    elif name.endswith(".pt"):
+        _check_pickle(name, content)
+
+
+def _check_pickle(name: str, content: bytes) -> None:
+    if not content:
+        return
+    try:
+        with quiet():
+            torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever is wrong with it, torch.export.load would fall back to plain unpickling
+        raise Unsafe(f"pickled Python objects ({name})") from error
+
+
+def _check_object(node: dict[str, Any]) -> None:
+    """One JSON object of the archive: an operator call, a shape expression, a weight, a pytree node."""
+    if "outputs" in node and not OPERATOR.fullmatch(str(node.get("target", "_operator.add"))):
+        raise Unsafe(f"a call of {node['target']}")
+    if "expr_str" in node and not EXPRESSION.fullmatch(str(node["expr_str"])):
+        raise Unsafe(f"a shape that is not plain arithmetic ({str(node['expr_str'])[:40]!r})")
+    if node.get("use_pickle"):
+        raise Unsafe(f"a pickled weight ({node.get('path_name')})")
+    if "path_name" in node and not str(node["path_name"]).startswith(("weight_", "tensor_")):
+        raise Unsafe(f"a pickled object ({node['path_name']})")
+    if "__enum__" in node or "default_factory_module" in node:
+        raise Unsafe("the name of a Python module to import")
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Every JSON object in `value`, also in strings that are JSON themselves."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return
+    if isinstance(value, dict):
+        yield value
+    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _objects(child)

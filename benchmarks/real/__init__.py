@@ -1,0 +1,1 @@
+"""Audits of networks of real size: `python -m benchmarks.real`."""
