@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from audit.maths.gram import ColumnPairs, Columns, column_pairs
-from audit.network.capture import Capture
+from audit.network.capture import Batch, Capture
 from audit.network.energy_columns import Energies, choose_columns, energy_columns, forward_energies
 from audit.network.layers import DenseLayer
-from audit.network.random_signs import Batch, Draw, SignSums, sign_sums
+from audit.network.random_signs import Draw, SignSums, sign_sums
 
 BATCH = 32  # samples that share a draw of signs
 LEAST_DRAWS = 64  # over all batches: fewer, and the standard error itself is not known
@@ -54,8 +54,7 @@ class SampledCurvature:
         """The first of the samples in a random order: batches then differ by chance alone."""
         generator = torch.Generator().manual_seed(self._seed)
         picked = torch.randperm(len(self._x), generator=generator)[: self.sizes.samples]
-        for _, rows, xs, ys in self.capture.batches(self._x[picked], self._y[picked], self.capture.fixed_batch or BATCH):
-            yield xs, ys, rows
+        return self.capture.batches(self._x[picked], self._y[picked], self.capture.fixed_batch or BATCH)
 
     @cached_property
     def energies(self) -> Energies:

@@ -67,12 +67,11 @@ def energy_columns(
     given: dict[str, list[Tensor]] = {layer.name: [] for layer in layers}
     samples, counts = torch.unique_consecutive(chosen.samples, return_counts=True)
     first = counts.cumsum(0) - counts
-    for start, rows, xs, _ in capture.batches(x[samples], y[samples]):
+    for batch in capture.batches(x[samples], y[samples]):
         with torch.enable_grad():
-            passed = capture.run(xs)
+            passed = capture.run(batch.x)
         zs = {layer.name: [z for _, z in passed.calls[layer.name]] for layer in layers}
-        here = slice(start, start + rows)
-        places: list[Tensor] = []
+        here, n = slice(batch.start, batch.start + batch.rows), len(batch.x)
         for turn in range(int(counts[here].max())):
             mine = torch.nonzero(counts[here] > turn)[:, 0]
             cotangent = torch.zeros_like(passed.f)
@@ -86,9 +85,8 @@ def energy_columns(
             )
             signals = iter(found)
             for layer in layers:
-                parts = [layer.arrange(next(signals), len(xs)) for _ in zs[layer.name]]
+                parts = [layer.arrange(next(signals), n) for _ in zs[layer.name]]
                 q[layer.name].append(torch.cat(parts, 1)[mine])
-                inputs = [layer.arrange_input(part, len(xs)) for part, _ in passed.calls[layer.name]]
+                inputs = [layer.arrange_input(part, n) for part, _ in passed.calls[layer.name]]
                 given[layer.name].append(torch.cat(inputs, 1)[mine])
-            places.append(mine)
     return {name: Columns(torch.cat(q[name]), torch.cat(given[name])) for name in q}

@@ -64,17 +64,18 @@ def _by_factors(capture: Capture, layers: Sequence[DenseLayer], pool: Pool) -> d
         return {}
     given: dict[str, list[Tensor]] = {layer.name: [] for layer in layers}
     signals: dict[str, list[Tensor]] = {layer.name: [] for layer in layers}
-    for start, rows, xs, _ in capture.batches(pool.x, pool.y):
+    for batch in capture.batches(pool.x, pool.y):
+        rows, n = batch.rows, len(batch.x)
         with torch.enable_grad():
-            passed = capture.run(xs)
+            passed = capture.run(batch.x)
         cotangent = torch.zeros_like(passed.f)
-        cotangent[:rows] = pool.cotangent[start : start + rows].to(passed.f)
+        cotangent[:rows] = pool.cotangent[batch.start : batch.start + rows].to(passed.f)
         zs = [passed.calls[layer.name][0][1] for layer in layers]
         for layer, delta in zip(
             layers, torch.autograd.grad(passed.f, zs, cotangent, materialize_grads=True), strict=True
         ):
-            signals[layer.name].append(layer.arrange(delta, len(xs))[:rows, 0].double())
-            given[layer.name].append(layer.arrange_input(passed.calls[layer.name][0][0], len(xs))[:rows, 0].double())
+            signals[layer.name].append(layer.arrange(delta, n)[:rows, 0].double())
+            given[layer.name].append(layer.arrange_input(passed.calls[layer.name][0][0], n)[:rows, 0].double())
     grams = {}
     for layer in layers:
         x, delta = torch.cat(given[layer.name]), torch.cat(signals[layer.name])
@@ -107,8 +108,8 @@ def _formed(capture: Capture, pool: Pool, names: Sequence[str]) -> Iterator[tupl
         values = [parameters[name] for name in names]
         kept = [value.new_empty(len(pool.x), value.numel()) for value in values]
         for i in range(len(pool.x)):
-            _, _, xs, _ = next(iter(capture.batches(pool.x[i : i + 1], pool.y[i : i + 1], 1)))
-            f = scores(network, xs)
+            one = next(capture.batches(pool.x[i : i + 1], pool.y[i : i + 1], 1))
+            f = scores(network, one.x)
             cotangent = torch.zeros_like(f)
             cotangent[0] = pool.cotangent[i].to(f)
             found = torch.autograd.grad(f, values, cotangent, allow_unused=True, materialize_grads=True)

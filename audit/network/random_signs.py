@@ -19,11 +19,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from audit.network.capture import Batch
 from audit.network.hooks import scores
 from audit.network.layers import DenseLayer
 from audit.network.loss import Loss
-
-Batch = tuple[Tensor, Tensor, int]  # samples as the network takes them, their labels, how many of them count
 
 
 @dataclass(frozen=True)
@@ -98,8 +97,8 @@ def sign_sums(
     norms = {layer.name: float(layer.weight(network).double().square().sum()) for layer in layers}
     generator = torch.Generator().manual_seed(plan.seed)
     with differentiable(network) as parameters:
-        for x, _, rows in batches:
-            f = scores(network, x)
+        for batch in batches:
+            f, rows = scores(network, batch.x), batch.rows
             by_layer: dict[str, list[Tensor]] = {name: [] for name in forms}
             by_parameter: dict[str, list[Tensor]] = {name: [] for name in squares}
             for _ in range(plan.repeats):

@@ -10,8 +10,8 @@ from torch import nn
 
 from audit.measures.contract import Audit
 from audit.measures.flatness.measure import Flatness
-from audit.network.record import Products
 from audit.network.random_signs import Draw, Draws, sign_sums
+from audit.network.record import Products
 
 SEEDS = 2000
 
@@ -28,7 +28,7 @@ def small_audit(make_audit: AuditMaker, task: str) -> Audit:
 
 def flat(audit: Audit, seed: int, repeats: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
     """Every sampled number and its standard error."""
-    batches = [(xs, ys, rows) for _, rows, xs, ys in audit.capture.batches(audit.train.x, audit.train.y, 6)]
+    batches = list(audit.capture.batches(audit.train.x, audit.train.y, 6))
     found = sign_sums(audit.network, audit.layers, audit.loss, batches, Draw(len(audit.train), repeats, seed))
     parts = [
         each for forms in found.layers.values() for each in (forms.trace, forms.relative, forms.all_rows, forms.all_columns, forms.rows, forms.columns)
