@@ -185,6 +185,7 @@ def test_halls_bounds_undo_his_transformation(values, level):
         assert t == pytest.approx(sign * stats.t.isf(level / 2, n - 1), rel=1e-3)
 
 
+@settings(deadline=None)
 @given(COUNTS, st.lists(st.floats(-5, 5), min_size=3, max_size=40))
 @settings(max_examples=25)
 def test_a_stricter_level_gives_a_wider_interval(counts, values):
