@@ -6,8 +6,10 @@ from audit.compare.result import BETTER, HIGHER, LOWER, NO_INTERVAL, NOT_COMPARE
 from audit.measures.catalogue import CATALOGUE
 from audit.report.fields import Compared, Interval
 
-OBSERVED = tuple(number for entry in CATALOGUE if entry.place == "report" for number in entry.compared)
+ON_SAMPLES = tuple(number for entry in CATALOGUE if entry.place == "report" for number in entry.compared)
 """Numbers that were counted on the samples."""
+OBSERVED = tuple(number for number in ON_SAMPLES if number.section == "observed")
+"""Those of them that are means of what a report keeps of each sample, so that two models can be paired on it."""
 INSIDE = tuple(number for entry in CATALOGUE if entry.place == "network" for number in entry.compared)
 """Numbers that were measured inside the network."""
 PRIMARY = {"classification": "gap.test_error", "binary": "gap.test_error", "regression": "gap.test_loss"}

@@ -13,7 +13,7 @@ from audit import __version__
 from audit.compare.catalogue import OBSERVED, PRIMARY, skipped, verdict
 from audit.compare.comparable import Named, check_comparable, ground_notes, short_names, why_void
 from audit.compare.differences import gap_differences
-from audit.compare.inside import AtOneLoss, inside_numbers
+from audit.compare.inside import AtOneLoss, inside_numbers, unpaired_numbers
 from audit.compare.pairs import pair
 from audit.compare.result import BETTER, SCHEMA, VOID, WORSE, Comparison, Number, Side
 from audit.compare.sentences import family_note, headline, primary_note
@@ -26,7 +26,7 @@ def compare_reports(old: Named, new: Named, command: str, at_one_loss: AtOneLoss
     names = side_names(old, new)
     void = why_void([Named(names[0], old.report), Named(names[1], new.report)])
     primary = PRIMARY[new.report.model.task]
-    observed = observed_numbers(old.report, new.report)
+    observed = [*observed_numbers(old.report, new.report), *unpaired_numbers(old.report, new.report)]
     inside, matched, why = inside_numbers(old.report, new.report, at_one_loss)
     numbers = [voided(number) if void else number for number in (*observed, *inside)]
     first = next(number for number in numbers if number.key == primary)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.compare.catalogue import INSIDE, skipped, split_entry, verdict
+from audit.compare.catalogue import INSIDE, OBSERVED, ON_SAMPLES, skipped, split_entry, verdict
 from audit.compare.comparable import CHANGE_NUMBERS, architecture, shares_split
 from audit.compare.pairs import same_samples
 from audit.compare.result import Matched, Number
@@ -107,6 +107,19 @@ def _compared(old: Measured, new: Measured, matched: Matched | None) -> list[Num
             continue
         addends = new.columns[entry.key] - old.columns[entry.key] if entry.key in old.columns else None
         numbers.append(replace(_number(entry, found, addends), matched=matched is not None))
+    return numbers
+
+
+def unpaired_numbers(old: Report, new: Report) -> list[Number]:
+    """Numbers of the test samples that cannot be paired on each: by both intervals, as if these were independent."""
+    documents, numbers = (old.to_dict(), new.to_dict()), []
+    for entry in ON_SAMPLES:
+        found = [find(entry.key, document)[0] for document in documents]
+        if entry in OBSERVED or all(part.missing for part in found):
+            continue
+        other = None if same_samples(old, new, "test") else "not compared: the two reports used different test samples"
+        why = other or _missing(found)
+        numbers.append(skipped(entry, why) if why is not None else _number(entry, found, None))
     return numbers
 
 

@@ -11,7 +11,8 @@ from audit.measures.report import Report
 from audit.report.numbers import number
 from audit.report.report import NotJudged
 
-MEASURED = {entry.key: entry.title for entry in CATALOGUE if entry.place == "network"}
+IN_OTHER_WORDS = ("gap", "hygiene")  # blocks of which more is said than that they are missing
+MEASURED = [entry for entry in CATALOGUE if entry.key not in IN_OTHER_WORDS]
 NOT_PART = "It was not part of this audit."
 MANY = 6  # reasons of layers that are told apart
 
@@ -45,15 +46,16 @@ def _gap(report: Report) -> Iterator[Open]:
 
 def _blocks(report: Report) -> Iterator[Open]:
     broken = broken_blocks(report)
-    for key, name in MEASURED.items():
-        if key in broken:
-            yield name, "A self-check that its numbers rest on failed."
-    for key, name in MEASURED.items():
-        block = getattr(report.network, key)
+    for entry in MEASURED:
+        if entry.key in broken:
+            yield entry.title, "A self-check that its numbers rest on failed."
+    for entry in MEASURED:
+        block = getattr(report if entry.place == "report" else report.network, entry.key)
         if block is None:
-            yield name, NOT_PART
-        elif block.skipped:
-            yield name if key != "sensitivity" else "Some sensitivities and volumes", sentence(block.skipped)
+            yield entry.title, NOT_PART
+        elif block.skipped and entry.place == "network":
+            what = entry.title if entry.key != "sensitivity" else "Some sensitivities and volumes"
+            yield what, sentence(block.skipped)
     if report.model.parity is None:
         yield "Whether the network answers as its file does elsewhere", "The format has no runtime to compare with."
 

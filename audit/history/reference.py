@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from audit.compare.catalogue import INSIDE, OBSERVED
+from audit.compare.catalogue import INSIDE, ON_SAMPLES
 from audit.compare.comparable import Named, architecture
 from audit.compare.pairs import same_samples
 from audit.history.timeline import comparable_inside, read_folder
@@ -33,7 +33,7 @@ def reference_band(report: Report, past: Sequence[Named], folder: Path) -> Refer
     if not others:
         return Reference(folder=str(folder), reports=0, passed_over=passed_over, skipped=_none(reasons))
     own, past_ones = report.to_dict(), [other.to_dict() for other in others]
-    numbers = [_number(entry, own, past_ones) for entry in OBSERVED]
+    numbers = [_number(entry, own, past_ones) for entry in ON_SAMPLES]
     for entry in INSIDE:
         alike = zip(others, past_ones, strict=True)
         numbers.append(

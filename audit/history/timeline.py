@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from audit import __version__
-from audit.compare.catalogue import INSIDE, OBSERVED, PRIMARY, verdict
+from audit.compare.catalogue import INSIDE, OBSERVED, ON_SAMPLES, PRIMARY, verdict
 from audit.compare.comparable import Named, architecture, why_void
 from audit.compare.compare import now
 from audit.compare.differences import Asked, split_difference
@@ -123,10 +123,15 @@ def _trends(members: Sequence[Named]) -> list[Trend]:
     test = [True] * len(members)  # a line shares its test samples
     train = [same_samples(latest, member.report, "train") for member in members]
     trends = [
-        *(_trend(entry, documents, test if entry.key.startswith("gap.test") else train) for entry in OBSERVED),
+        *(_trend(entry, documents, test if _on_test(entry) else train) for entry in ON_SAMPLES),
         *(_trend(entry, documents, [comparable_inside(latest, m.report, entry) for m in members]) for entry in INSIDE),
     ]
     return [trend for trend in trends if any(value is not None for value in trend.values)]
+
+
+def _on_test(entry: Compared) -> bool:
+    """Whether a number rests on the test split alone: `gap.test_error`, `calibration.test.ece`."""
+    return entry.key.split(".")[1].startswith("test")
 
 
 def comparable_inside(one: Report, other: Report, entry: Compared) -> bool:

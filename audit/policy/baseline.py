@@ -15,6 +15,7 @@ from audit.compare.differences import Asked, Difference, gap_differences, stretc
 from audit.compare.pairs import same_samples
 from audit.compare.train_loss import INSIDE, at_one_train_loss, follows_train_loss
 from audit.maths.shares import difference_interval
+from audit.measures.catalogue import KEYS_OF_REPORT
 from audit.measures.report import Report
 from audit.policy.rules import Bound, Interval, Status
 from audit.report.paths import Found
@@ -28,6 +29,9 @@ OF_THE_INPUT = (
     *(f"network.sensitivity.{name}" for name in ("mean_log_volume", "log_mean_volume", "mean_log_volume_centred")),
 )
 """Numbers of the network that do not run over its layers and weights, so that any two networks share them."""
+
+ON_SPLITS = {*KEYS_OF_REPORT, "layers", "network"} - {"hygiene"}
+"""Blocks that were measured with the model on the samples; hygiene is about the data."""
 
 
 @dataclass(frozen=True)
@@ -175,10 +179,11 @@ def _oriented(sign: int, interval: Interval) -> Interval:
 
 def _rests_on(path: str) -> tuple[str, ...]:
     """The splits that a number was measured on; numbers about the data or the file rest on none."""
-    block, key = path.split(".")[0], path.rpartition(".")[2]
-    if block == "gap" and key.startswith(("test_", "train_")):
-        return (key.partition("_")[0],)
-    return ("test", "train") if block in ("gap", "layers", "network") else ()
+    block, *inner = path.split(".")
+    if block not in ON_SPLITS:
+        return ()
+    named = tuple(split for split in ("test", "train") if split in inner[:1] or inner[-1].startswith(f"{split}_"))
+    return named if named and block in KEYS_OF_REPORT else ("test", "train")
 
 
 # Decides between an interval and a limit, and leaves open what the interval leaves open.

@@ -78,9 +78,14 @@ def find_cards(name: str) -> list[Card]:
 
     >>> [card.id for name in ("steepness", "MLS", "T_w") for card in find_cards(name)]
     ['duality.sigma_g', 'sensitivity.mls', 'duality.total_g']
+
+    Steps on the way may be left out, where the first way there is meant:
+
+    >>> [card.id for card in find_cards("calibration.ece")]
+    ['calibration.test.ece']
     """
     key = _key(re.sub(r"\[\d*\]|\.\d+(?=\.|$)", "", name.strip()))
-    found = _cards_of(key) or _cards_of(_key(_without_members(name.strip())))
+    found = _cards_of(key) or _cards_of(_key(_without_members(name.strip()))) or _cards_between(key)
     if not found:
         raise UsageError(
             f"{name}: is no number of the report{_closest(key)}; `gen-audit explain --all` prints them all."
@@ -108,6 +113,12 @@ def _cards_of(key: str) -> list[Card]:
     wider = {parent for part in parts for parent in (part.id, *_wider(part.id))}
     of_fields = [part for part in parts if part.meaning]
     return of_fields + [card for card in ALL_CARDS if not wider.isdisjoint((card.id, *card.covers))]
+
+
+def _cards_between(key: str) -> list[Card]:
+    way = re.escape(key.lower()).replace(r"\.", r"\.(.+\.)?")
+    first = next((card.id for card in (*ALL_CARDS, *field_cards()) if re.fullmatch(way, card.id.lower())), None)
+    return [] if first is None else _cards_of(first)
 
 
 def _named(key: str, cards: tuple[Card, ...]) -> list[Card]:

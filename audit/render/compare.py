@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit.compare.sentences import difference, with_sign
+from audit.measures.catalogue import CATALOGUE
 from audit.render.page import FOR_MACHINES
 from audit.render.pages import write_pages
 from audit.render.templates import draw
@@ -17,13 +18,7 @@ if TYPE_CHECKING:
     from audit.compare.result import Comparison, Number
     from audit.render.write import Written
 
-SECTIONS = {
-    "observed": "What both models did",
-    "flatness": "Flatness",
-    "fisher": "Fisher information",
-    "sensitivity": "Sensitivity and volume",
-    "duality": "Where the gap comes from",
-}
+SECTIONS = {"observed": "What both models did"} | {entry.key: entry.title for entry in CATALOGUE}
 
 SHORT = {"test_error": "Test", "train_error": "Train", "error_gap": "Gap"}
 SHORT |= {"test_loss": "Test", "train_loss": "Train", "loss_gap": "Gap"}

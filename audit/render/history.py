@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from audit.compare.train_loss import INSIDE
 from audit.history.sentences import inside, shown_change
 from audit.render.page import FOR_MACHINES
 from audit.render.pages import write_pages
@@ -33,7 +34,7 @@ def write_history(history: History, folder: Path, formats: Sequence[str]) -> Wri
 def pictures(line: Line, section: str) -> Iterator[tuple[Trend, list[tuple[int, float, list[float] | None, bool]]]]:
     """Each trend of a section with its points: place from 1, value, interval, and whether it is a regression there."""
     for trend in line.trends:
-        if (trend.section == "observed") != (section == "observed"):
+        if trend.key.startswith(INSIDE) != (section == "inside"):
             continue
         called = [step.regression and trend.key == line.primary for step in line.steps]
         rows = enumerate(zip(trend.values, trend.ci95, trend.comparable, called, strict=True), start=1)

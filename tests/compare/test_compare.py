@@ -138,7 +138,8 @@ def test_different_train_samples_leave_only_the_test_numbers():
     found = compare_reports(old, Named("new", replace(new.report, outcomes=outcomes, data=data)), "")
     assert found.verdict == "worse"
     compared = [number.key for number in found.numbers if number.skipped is None]
-    assert compared == ["gap.test_error", "gap.test_loss"]
+    on_test = [f"calibration.test.{name}" for name in ("ece", "overconfidence", "brier")]
+    assert compared == ["gap.test_error", "gap.test_loss", *on_test]
     assert any(note.startswith("The two were audited with different train samples.") for note in found.notes)
 
 
