@@ -24,7 +24,10 @@ NOT_ESTIMATED = {
     r"hygiene\.near\.(threshold|pairs\[\]\..*)|hygiene\.suspected_mislabels\.(share|suspects\[\]\..*)": "the rule, and "
     "what it found among these samples",
     r"hygiene\.class_balance\.(ratio|difference)|hygiene\.leaked\.searched": "counts of these samples",
-    r"gallery\..*|outcomes\..*": "facts about single samples",
+    r"calibration\.(test|train)\.bins\[\]\.confidence|calibration\.outputs\[\]\.bins\[\]\.prediction": "where a bin "
+    "lies",
+    r"calibration\.outputs\[\]\.coverage\[\]\.limit": "the rule that samples are counted by",
+    r"gallery\..*|outcomes\..*|calibration\.outputs\[\]\.(predictions|residuals)\[\]": "facts about single samples",
     r"model\.factor": "chosen, not measured",
     r"findings.*|data.*|warnings.*": "sentences and counts made from the numbers above",
 }
