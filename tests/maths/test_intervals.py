@@ -72,6 +72,7 @@ def test_the_score_interval_ends_where_the_likelihood_says(b, c, agreeing):
     assert naive_score(b, c, n, high) == pytest.approx(-1.959964, abs=1e-3)
 
 
+@settings(deadline=None)  # by halving, in plain Python
 @given(COUNTS)
 def test_the_interval_of_errors_excludes_zero_only_where_the_exact_test_rejects(counts):
     b, c, _ = counts
@@ -185,7 +186,6 @@ def test_halls_bounds_undo_his_transformation(values, level):
         assert t == pytest.approx(sign * stats.t.isf(level / 2, n - 1), rel=1e-3)
 
 
-@settings(deadline=None)
 @given(COUNTS, st.lists(st.floats(-5, 5), min_size=3, max_size=40))
 @settings(max_examples=25)
 def test_a_stricter_level_gives_a_wider_interval(counts, values):
