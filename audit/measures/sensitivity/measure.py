@@ -37,7 +37,8 @@ from audit.measures.sensitivity.columns import (
 )
 from audit.measures.sensitivity.sharpness import DenseSquares, TraceFold, dense_squares, sampled_adaptive_sharpness
 from audit.measures.sensitivity.summary import summarise
-from audit.network.hooks import as_fed, hooked
+from audit.model.batches import as_fed
+from audit.network.hooks import hooked
 from audit.network.layers import DenseLayer, dense_only
 from audit.network.parameter_gradients import closed_parameters, other_parameters
 from audit.network.record import LayerProducts, LayerRecord, Products, Record
