@@ -18,7 +18,7 @@ the true mean is 0, share of intervals that exclude it (nominal 5 %), in bracket
   1 % of the samples cost 5, the       82 % at n = 20 (85 %), 58 % at 50 (58 %), 12 % at 200 (15 %), 1 % at 1000 (7 %).
     others gain 0.05:
 
-Below 200 samples, and where a handful of them carry the difference, a comparison says so in words (few.py).
+Below 200 samples, and where a handful of them carry the difference, a comparison says so in words.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Gradients of the parameters that no dense layer holds: sample by sample, exact, in chunks.
 
-What a dense layer's weights do follows from x and J alone (capture.py). Convolutions, norms, embeddings, recurrent
+What a dense layer's weights do follows from x and J alone (network/capture). Convolutions, norms, embeddings, recurrent
 layers, free parameters and weights that several layers share need their gradients formed. Three ways lead there, tried
 in this order for each parameter, and a way is taken only if it repeats plain autograd on the first samples:
 
