@@ -8,6 +8,7 @@ from torch import fx, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from zoo import ZOO, build
 
+from audit.model.batches import as_fed
 from audit.network.second_derivatives import find_residuals, is_piecewise_linear
 
 KNOWN = {"relu", "batchnorm", "bias-free", "linear", "lenet", "conv1x1", "binary", "one-weight"}
@@ -30,7 +31,7 @@ def test_only_networks_without_residual_curvature_are_known_to_be_piecewise_line
     network, x, y = build(name, n=9)
     audit = make_audit(network, x.numpy(), y.numpy(), x[:2].numpy(), y[:2].numpy(), task=ZOO[name].task)
     with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no second derivative
-        forward = audit.capture.run(audit.capture._ready(audit.train.x))
+        forward = audit.capture.run(as_fed(audit.network, audit.train.x))
         gradient = audit.loss.gradient(forward.f.detach().double(), audit.train.y)
         residuals = find_residuals(list(audit.layers), forward.f, gradient, forward.calls)
     assert is_piecewise_linear(audit.network) == (name in KNOWN)

@@ -10,6 +10,7 @@ from calibration_cases import measured, outcome
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import calibration as reference
+from tolerances import EXACT
 
 from audit.maths.resample import resampled_means
 from audit.maths.shares import wilson
@@ -19,7 +20,6 @@ from audit.measures.calibration.confidence import Reliability, calibration_error
 from audit.measures.calibration.measure import answers_of
 from audit.network.records import Outcome
 
-EXACT = 1e-10
 SAMPLED = 0.1  # of the range: 2,000 draws against 1,000 of another generator
 
 
