@@ -72,6 +72,7 @@ class Entry:
 
 
 KEYS_OF_REPORT = tuple(block.name for block in fields(ReportBlocks))
+KEYS_OF_LAYERS = tuple(block.name for block in fields(LayerBlocks))
 
 CATALOGUE = (
     Entry("gap", "The observed gap", gap.CARDS, gap.COMPARED),

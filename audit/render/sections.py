@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from audit.findings.phrases import layer as called
-from audit.measures.catalogue import CATALOGUE
+from audit.measures.catalogue import CATALOGUE, KEYS_OF_LAYERS
 from audit.render.cards import ALL_CARDS
 from audit.render.summary import further
 from audit.report.fields import Card
@@ -181,7 +181,7 @@ def ledger(report: dict[str, Any]) -> Iterator[tuple[str, list[str], list[str]]]
     """For every layer with weights: its name, what was measured of it, and what was not, with the reason."""
     for layer in report["layers"]:
         measured, missing = [], []
-        for key in ("duality", "flatness", "fisher", "sensitivity"):
+        for key in KEYS_OF_LAYERS:
             block = layer[key]
             reason = "not part of this audit" if block is None else block["skipped"]
             if key == "sensitivity" and block is not None:  # its sentence is about single numbers
