@@ -40,7 +40,7 @@ def test_a_model_that_is_too_sure_is_told_by_the_bin_that_shows_it() -> None:
     found = said(example("example"))
     assert found is not None and found.level == "note"
     assert found.title == "Too sure of itself: when the model says 77 %, it is right in 52 of 100 cases"
-    assert "by chance. Dividing its scores by 2.39 (95 % interval 2.14 to 2.67) fits" in found.explanation
+    assert found.explanation.endswith("Its scores divided by 2.39 (95 % interval 2.14 to 2.67) fit these samples best.")
     assert found.evidence["calibration.test.bins[0].accuracy"] == 0.52
 
 

@@ -39,31 +39,23 @@ def _of_confidence(test: Confidence, scaling: Scaling | None) -> Observation | N
 def _off(what: str, level: Level, test: Confidence, scaling: Scaling | None) -> Observation:
     told = _telling_bin(test)
     words, where = (_when(told), f"{P}.bins[{test.worst_bin}]") if told else (_on_average(test), P)
-    usual = test.ece_if_calibrated
-    mended = scaling is not None and scaling.temperature is not None
+    told_apart = above_zero(test.overconfidence_ci95) or below_zero(test.overconfidence_ci95)
+    temperature = _temperature(scaling) if scaling is not None and told_apart else None
     return Observation(
         level=level,
         title=f"{what}: {words}",
-        explanation=(
-            f"{_measured(test)} Its expected calibration error is {percent(test.ece)}"
-            f"{within(test.ece_ci95, 'percent')}; a perfectly calibrated model with these confidences would show "
-            f"{percent(usual)} by chance.{_temperature(scaling) if scaling else ''}"
-        ),
-        advice=(
-            f"Do not let decisions rest on its probabilities as they are. {REMEDY}"
-            if level == "watch"
-            else f"Where decisions rest on its probabilities: {REMEDY[0].lower()}{REMEDY[1:]}"
-        ),
+        explanation=f"{_measured(test)} {temperature or _error(test)}",
+        advice=f"{'Do not let' if level == 'watch' else 'Where'} decisions rest on its probabilities: {REMEDY}",
         evidence=(
             *(f"{P}.{name}" for name in ("overconfidence", "overconfidence_ci95", "ece", "ece_ci95")),
             *(f"{where}.{name}" for name in ("confidence", "accuracy", "accuracy_ci95")),
             f"{P}.ece_if_calibrated",
-            *(("calibration.scaling.temperature",) if mended else ()),
+            *(("calibration.scaling.temperature",) if temperature else ()),
         ),
     )
 
 
-REMEDY = "Fit one temperature on samples that nothing is tested on, divide the scores by it, and audit again."
+REMEDY = "fit one temperature on samples that nothing is tested on."
 
 
 def _fits(test: Confidence) -> Observation:
@@ -87,11 +79,18 @@ def _measured(test: Confidence) -> str:
     )
 
 
-def _temperature(scaling: Scaling) -> str:
+def _error(test: Confidence) -> str:
+    return (
+        f"Its expected calibration error is {percent(test.ece)}; chance alone gives a calibrated model "
+        f"{percent(test.ece_if_calibrated)}."
+    )
+
+
+def _temperature(scaling: Scaling) -> str | None:
     if scaling.temperature is None:
-        return ""
+        return None
     found = f"{number(scaling.temperature)}{within(scaling.temperature_ci95)}"
-    return f" Dividing its scores by {found} fits these samples best, and changes no answer."
+    return f"Its scores divided by {found} fit these samples best."
 
 
 def _telling_bin(test: Confidence) -> ConfidenceBin | None:
@@ -114,15 +113,16 @@ def _on_average(test: Confidence) -> str:
 
 
 def in_words(confidence: float, accuracy: float) -> tuple[str, str]:
-    """What is said and what is right, with as many digits as tell them apart.
+    """What is said and what is right, with as many digits as tell them apart, and what is said from certainty.
 
-    >>> in_words(0.8971, 0.78), in_words(0.9961, 0.9954), in_words(0.5, 0.5)
-    (('90 %', '78 of 100'), ('99.6 %', '995 of 1,000'), ('50 %', '50 of 100'))
+    >>> in_words(0.8971, 0.78), in_words(0.9961, 0.9954), in_words(0.9961, 0.71), in_words(1.0, 0.9)
+    (('90 %', '78 of 100'), ('99.6 %', '995 of 1,000'), ('99.6 %', '71 of 100'), ('100 %', '90 of 100'))
     """
     apart = [digits for digits in (0, 1, 2) if round(confidence, digits + 2) != round(accuracy, digits + 2)]
     digits = apart[0] if apart else 0
     base = 100 * 10**digits
-    return f"{100 * confidence:.{digits}f} %", f"{number(round(base * accuracy))} of {number(base)}"
+    below = [f"{100 * confidence:.{more}f} %" for more in range(digits, 3) if round(confidence, more + 2) < 1]
+    return below[0] if below else "100 %", f"{number(round(base * accuracy))} of {number(base)}"
 
 
 # Regression.
@@ -192,7 +192,7 @@ RULE = FindingRule(
         f"neither, and the interval lies within ±{number(LARGE)}. Regression: the same of the share of test errors "
         "beyond what 95 % of the train errors keep to, minus that of train"
     ),
-    source="Guo et al., On Calibration of Modern Neural Networks, ICML (2017); counting.",
+    source="Counting; Guo et al. (2017).",
     origin=(
         "A 95 % interval, which misses one truth in twenty; five percentage points are a convention, not calibrated on "
         "networks, so that it is never a concern."
