@@ -38,7 +38,7 @@ class Number:
 
     key: str = says("its path in report.json")
     name: str
-    section: str = says("observed, flatness, fisher, sensitivity or duality")
+    section: str = says("observed, or the key of the measure")
     kind: Kind = says("how it is shown: number, percent or share")
     old: float | None
     new: float | None

@@ -150,8 +150,8 @@ def _layers(report: Report) -> Iterator[Open]:
     for layer in report.layers:
         if layer.duality is not None and layer.duality.skipped:
             reasons.setdefault(("The part in the gap of", layer.duality.skipped), []).append(layer.name)
-    for passed in report.passed_by:
-        reasons.setdefault(("Everything about", passed.why), []).append(passed.name)
+    for other in report.passed_by:
+        reasons.setdefault(("Everything about", other.why), []).append(other.name)
     for (about, why), names in list(reasons.items())[:MANY]:
         yield f"{about} {'layer' if len(names) == 1 else 'layers'} {listed(names)}", sentence(why)
     if len(reasons) > MANY:

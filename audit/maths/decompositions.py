@@ -1,4 +1,4 @@
-"""Singular values of many small matrices at once, and what a local map's volume, rank and dimension follow from.
+"""Singular values and eigenvalues: of many small matrices at once, and what a local map's volume and rank follow from.
 
 A Jacobian K = J W of a layer has as many singular values as the network has scores, and J Rᵀ with Wᵀ = Q R has the same
 ones at a fraction of the width. The Gram matrix gives them fast, but squares their spread: where the smallest would

@@ -18,7 +18,7 @@ the true mean is 0, share of intervals that exclude it (nominal 5 %), in bracket
   1 % of the samples cost 5, the       82 % at n = 20 (85 %), 58 % at 50 (58 %), 12 % at 200 (15 %), 1 % at 1000 (7 %).
     others gain 0.05:
 
-Below 200 samples, and where a handful of them carry the difference, a comparison says so in words (few.py).
+Below 200 samples, and where a handful of them carry the difference, a comparison says so in words.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def score_bounds(b: int, c: int, n: int, level: float = LEVEL) -> tuple[float, f
 
 
 def _score_upper(b: int, c: int, n: int, z: float) -> float:
-    return _crossing(lambda delta: n * delta - (b - c) > z * _spread(b, c, n, delta), (b - c) / n, 1.0)
+    return border(lambda delta: n * delta - (b - c) > z * _spread(b, c, n, delta), (b - c) / n, 1.0)
 
 
 def _spread(b: int, c: int, n: int, delta: float) -> float:
@@ -195,12 +195,12 @@ def _spread(b: int, c: int, n: int, delta: float) -> float:
 def exact_bounds(b: int, c: int, n: int, level: float = LEVEL) -> tuple[float, float]:
     """Clopper and Pearson's interval of θ, as bounds on Δ = (2θ − 1)(b + c)/n."""
     m = b + c
-    low = 0.0 if b == 0 else _crossing(lambda theta: _upper_tail(b, m, theta) < level / 2, 1.0, 0.0)
-    high = 1.0 if c == 0 else _crossing(lambda theta: _upper_tail(c, m, 1 - theta) < level / 2, 0.0, 1.0)
+    low = 0.0 if b == 0 else border(lambda theta: _upper_tail(b, m, theta) < level / 2, 1.0, 0.0)
+    high = 1.0 if c == 0 else border(lambda theta: _upper_tail(c, m, 1 - theta) < level / 2, 0.0, 1.0)
     return (2 * low - 1) * m / n, (2 * high - 1) * m / n
 
 
-def _crossing(excluded: Callable[[float], bool], inside: float, outside: float) -> float:
+def border(excluded: Callable[[float], bool], inside: float, outside: float) -> float:
     """The border between values that are not excluded and those that are, by halving."""
     for _ in range(60):
         middle = (inside + outside) / 2

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from audit.measures.calibration import card as calibration
+from audit.measures.calibration.block import Calibration
 from audit.measures.duality import card as duality
 from audit.measures.duality.block import Carriers, DualityBlock
 from audit.measures.fisher import card as fisher
@@ -29,6 +31,7 @@ class ReportBlocks:
     """What measures of the model and its data as a whole leave in the report itself."""
 
     gap: GapReport
+    calibration: Calibration | None = None
     hygiene: Hygiene | None = None
 
 
@@ -79,6 +82,7 @@ KEYS_OF_LAYERS = tuple(block.name for block in fields(LayerBlocks))
 
 CATALOGUE = (
     Entry("gap", "The observed gap", gap.CARDS, gap.COMPARED, called="the gap"),
+    Entry("calibration", "Calibration", calibration.CARDS, calibration.COMPARED),
     Entry("duality", "Where the gap comes from", duality.CARDS, duality.COMPARED, follows_train_loss=True),
     Entry("flatness", "Flatness", flatness.CARDS, flatness.COMPARED, follows_train_loss=True),
     Entry(

@@ -31,7 +31,11 @@ def float_type(network: nn.Module) -> torch.dtype:
 
 
 def as_fed(network: nn.Module, x: Tensor) -> Tensor:
-    """Samples on the network's device and in its float type; whole numbers such as tokens stay whole."""
+    """Samples on the network's device and in its float type; whole numbers such as tokens stay whole.
+
+    >>> as_fed(nn.Linear(2, 1).double(), torch.ones(1, 2)).dtype, as_fed(nn.Linear(2, 1), torch.tensor([[7]])).dtype
+    (torch.float64, torch.int64)
+    """
     device = next((tensor.device for tensor in (*network.parameters(), *network.buffers())), x.device)
     return x.to(device, float_type(network) if x.is_floating_point() else x.dtype)
 

@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.maths.blocks import FORWARD_CHUNKS, FORWARD_SAMPLES, blocks
 from audit.maths.decompositions import narrow_factor
+from audit.model.batches import as_fed, filled
 from audit.network.backward import Calls, ForwardPass, Jacobians, by_sample, jacobians, keeping
 from audit.network.chunk_gradients import ChunkGradients, OtherParameters, left_by_pass
 from audit.network.closed_forms import ClosedForms, SquareSums
@@ -113,18 +114,9 @@ class Capture:
     def batches(self, x: Tensor, y: Tensor, size: int = 0) -> Iterator[Batch]:
         """The samples x [n, …] with labels y, `size` at once; as many as the whole pass takes where nothing is said."""
         for rows in blocks(len(x), 1, size or self.full_size):
-            filling = (self.fixed_batch or 0) - (rows.stop - rows.start)
-            xs, ys = (_filled(part[rows], filling) for part in (x, y))
-            yield Batch(rows.start, x[rows], self._ready(xs), ys.to(self._device))
-
-    def _ready(self, x: Tensor) -> Tensor:
-        """A copy in the network's own type: a network may change what it is given."""
-        weight = next(self.network.parameters())
-        return x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype, copy=True)
-
-    @property
-    def _device(self) -> torch.device:
-        return next(self.network.parameters()).device
+            xs, ys = (filled(part[rows], self.fixed_batch or 1) for part in (x, y))
+            fed = as_fed(self.network, xs)  # a copy, since a network may change what it is given
+            yield Batch(rows.start, x[rows], fed.clone() if fed is xs else fed, ys.to(fed.device))
 
     def run(self, x: Tensor, needs_input: bool = False, closed: ClosedForms | None = None) -> ForwardPass:
         """One forward pass, with the input as a leaf where its gradient is wanted."""
@@ -251,11 +243,6 @@ class Capture:
         """By layer name, where J W is wanted and wide."""
         wide = [layer for layer in self.layers if layer.has_wide_input and layer.patches is None and self.to_input]
         return {layer.name: narrow_factor(layer.weight(self.network).double()) for layer in wide}
-
-
-def _filled(part: Tensor, more: int) -> Tensor:
-    """`part` with its first sample repeated at the end."""
-    return torch.cat([part, part[:1].expand(more, *part.shape[1:])]) if more > 0 else part
 
 
 def _joined(parts: list[Tensor], axis: int) -> Tensor:

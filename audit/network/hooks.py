@@ -16,16 +16,6 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 Calls = list[tuple[Tensor, Tensor]]  # (input, output) of each time a module was called in one forward pass
 
 
-def as_fed(network: nn.Module, x: Tensor) -> Tensor:
-    """Samples x [n, …] on the network's device and in its arithmetic; whole numbers such as tokens stay whole.
-
-    >>> as_fed(nn.Linear(2, 1).double(), torch.ones(1, 2)).dtype, as_fed(nn.Linear(2, 1), torch.tensor([[7]])).dtype
-    (torch.float64, torch.int64)
-    """
-    weight = next(network.parameters())
-    return x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype)
-
-
 def scores(network: nn.Module, x: Tensor) -> Tensor:
     """Scores f [n, C] of the samples x [n, …]: a network with one output may answer [n]."""
     return _rows(network(x), len(x))

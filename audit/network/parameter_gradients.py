@@ -1,6 +1,6 @@
 """Gradients of the parameters that no dense layer holds: sample by sample, exact, in chunks.
 
-What a dense layer's weights do follows from x and J alone (capture.py). Convolutions, norms, embeddings, recurrent
+What a dense layer's weights do follows from x and J alone (network/capture). Convolutions, norms, embeddings, recurrent
 layers, free parameters and weights that several layers share need their gradients formed. Three ways lead there, tried
 in this order for each parameter, and a way is taken only if it repeats plain autograd on the first samples:
 
@@ -20,9 +20,10 @@ from torch.func import functional_call, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.maths.blocks import HELD, MAPPED_SAMPLES, blocks
+from audit.model.batches import as_fed, filled
 from audit.network.backward import Calls, one_by_one
 from audit.network.closed_forms import ClosedForms, Gradients, SquareSums, form_of
-from audit.network.hooks import as_fed, scores
+from audit.network.hooks import scores
 from audit.network.layers import DenseLayer
 
 TRIED = 2  # samples that a way is tried on
@@ -126,7 +127,7 @@ class SampleGradients:
 
     def _choose(self, x: Tensor) -> None:
         """Sorts the parameters by the quickest way that repeats plain autograd on the samples x."""
-        self._outputs = C = scores(self.network, self._filled(x[:1])).shape[1]
+        self._outputs = C = scores(self.network, filled(x[:1], self._batch or 1)).shape[1]
         generator = torch.Generator().manual_seed(0)
         probe = torch.randn(len(x), C, generator=generator, dtype=torch.float64).to(self._device)
         truth = {name: values[:, 0] for name, values in self._by_sample(x, probe[:, None], self.names).items()}
@@ -171,7 +172,7 @@ class SampleGradients:
     def _watched(self, x: Tensor, forms: ClosedForms) -> tuple[Tensor, Calls]:
         """Scores, and what the layers with closed forms were given and answered."""
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), forms.watched() as calls:
-            return scores(self.network, self._filled(x)), calls
+            return scores(self.network, filled(x, self._batch or 1)), calls
 
     def _mapped_once(self, x: Tensor, cotangent: Tensor, names: Sequence[str]) -> Gradients:
         return {name: values[:, 0] for name, values in self._by_map(x, cotangent[:, None], names).items()}
@@ -209,10 +210,6 @@ class SampleGradients:
         n = self._batch or 1
         f: Tensor = functional_call(self.network, values, (x_i[None].expand(n, *x_i.shape),))
         return f.reshape(n, -1)[0]
-
-    def _filled(self, x: Tensor) -> Tensor:
-        """x, filled up with repeats where the network insists on a batch size."""
-        return x if self._batch is None else x[torch.arange(self._batch, device=x.device) % len(x)]
 
     @property
     def _device(self) -> torch.device:

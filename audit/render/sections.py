@@ -203,8 +203,8 @@ def ledger(report: Report) -> Iterator[tuple[str, list[str], list[str]]]:
             if reason:
                 missing.append(f"{in_part[1] if in_part else entry.title}: {reason}")
         yield layer.name, measured, missing
-    for passed in report.passed_by:
-        yield passed.name, [], [passed.why]
+    for other in report.passed_by:
+        yield other.name, [], [other.why]
 
 
 def pac_bayes_sentence(bound: PacBayes, test_loss: float) -> str:

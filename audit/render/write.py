@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from audit.compare.result import Comparison
 from audit.errors import UsageError
 from audit.measures.report import Report
 from audit.render.cyclonedx import render_cyclonedx
@@ -20,8 +21,7 @@ from audit.render.page import render_html, render_markdown
 from audit.render.pdf import PdfUnavailable, write_pdf
 from audit.render.sarif import render_sarif
 
-if TYPE_CHECKING:
-    from audit.compare.result import Comparison
+if TYPE_CHECKING:  # a policy compares, which takes numpy
     from audit.policy import Verdict
 
 __all__ = ["PdfUnavailable", "Written", "render_html", "render_markdown", "write_pdf", "write_report"]

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from audit.checks import run_checks
 from audit.data import choose_fitting, read_data, resolve_task
@@ -23,8 +22,9 @@ from audit.measures.report import Report
 from audit.measures.suite import Results, run_suite
 from audit.model import canonical_form, load_model
 from audit.model.base import Model
-from audit.model.batches import accepts, alike
+from audit.model.batches import accepts, alike, as_fed
 from audit.model.parity import Parity, check_behaviour, check_parity
+from audit.network.hooks import scores
 from audit.run.assemble import Measured, assemble
 from audit.run.overflow import check_finite, ordinary_sizes
 from audit.run.progress import Progress
@@ -134,6 +134,4 @@ def _fed_as(model: Model, settings: Settings) -> Settings:
 def _outputs(model: Model, data: Data) -> int:
     batch = model.input.batch or 1
     x = torch.from_numpy(np.ascontiguousarray(data.train.x[np.arange(batch) % len(data.train)]))
-    weight = next(model.network.parameters())
-    scores: Tensor = model.network(x.to(weight.dtype) if x.is_floating_point() else x)
-    return scores.reshape(batch, -1).shape[1]
+    return scores(model.network, as_fed(model.network, x)).shape[1]

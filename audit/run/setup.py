@@ -15,8 +15,9 @@ from audit.errors import ModelError, UsageError
 from audit.maths.resample import Bootstrap
 from audit.measures.contract import Audit
 from audit.model.base import Model
+from audit.model.batches import as_fed
 from audit.network.capture import Capture
-from audit.network.hooks import as_fed, has_convolutions, scores
+from audit.network.hooks import has_convolutions, scores
 from audit.network.layers import Layers, find_layers, nothing_to_measure
 from audit.network.loss import LOSS_OF_TASK, Loss
 from audit.network.memory import budget_bytes, bytes_per_sample, chunk_size, without_what_does_not_fit

@@ -51,7 +51,7 @@ def _fed(x: Array, shape: tuple[int, ...]) -> Tensor:
         tensor = tensor.float() / 255
     if tensor.ndim == 4:
         tensor = tensor.permute(0, 3, 1, 2)
-    return tensor.reshape(len(x), *shape)
+    return tensor.reshape(len(x), *shape).contiguous()
 
 
 RECIPES = {
@@ -64,7 +64,9 @@ RECIPES = {
         rate=3e-4,
         crop=64,
     ),
-    "vit-tiny": Recipe(vit_tiny, partial(samples.cifar, 1000, 300), (3, 32, 32), 2_690_000, ".pt2", epochs=4),
+    "vit-tiny": Recipe(
+        *(vit_tiny, partial(samples.cifar, 1000, 300), (3, 32, 32), 2_690_000, ".pt2"), epochs=4, batch=25, rate=3e-4
+    ),
     "bert-mini": Recipe(bert_mini, partial(samples.tokens, 1000, 300), (64,), 11_170_000, epochs=4, rate=3e-4),
     "toy-transformer": Recipe(
         *(toy_transformer, partial(samples.mnist_patches, 100, 50), (16, 49), 88_000, ".pt2"), epochs=40, batch=20
@@ -72,7 +74,9 @@ RECIPES = {
     "efficientnet-b0": Recipe(
         *(efficientnet_b0, partial(samples.cifar, 1000, 300), (3, 32, 32), 4_020_000, ".pt2"), epochs=4
     ),
-    "mlp-mixer": Recipe(mlp_mixer, partial(samples.cifar, 1000, 300), (3, 32, 32), 3_270_000, epochs=4),
+    "mlp-mixer": Recipe(
+        *(mlp_mixer, partial(samples.cifar, 1000, 300), (3, 32, 32), 3_270_000), epochs=4, batch=25, rate=3e-4
+    ),
     "lstm": Recipe(lstm, partial(samples.mnist_rows, 1000, 300), (28, 28), 214_000, epochs=8),
     "gru": Recipe(gru, partial(samples.mnist_rows, 1000, 300), (28, 28), 62_000, ".pt2", epochs=8),
     "784-512-512-1000": Recipe(

@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from formats import EXACT, SINGLE, audited_as, trained
+from formats import audited_as, trained
 from in_memory import assert_same, audited, numbers, pairs, wine
+from tolerances import EXACT, SINGLE
 from torch import nn
 
 from audit import Policy, Rule

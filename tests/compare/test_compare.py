@@ -138,7 +138,8 @@ def test_different_train_samples_leave_only_the_test_numbers():
     found = compare_reports(old, Named("new", replace(new.report, outcomes=outcomes, data=data)), "")
     assert found.verdict == "worse"
     compared = [number.key for number in found.numbers if number.skipped is None]
-    assert compared == ["gap.test_error", "gap.test_loss"]
+    on_test = [f"calibration.test.{name}" for name in ("ece", "overconfidence", "brier")]
+    assert compared == ["gap.test_error", "gap.test_loss", *on_test]
     assert any(note.startswith("The two were audited with different train samples.") for note in found.notes)
 
 
@@ -289,3 +290,25 @@ def test_a_draw_of_the_outcomes_that_both_kept_is_compared_and_named():
     found = compare_reports(made("old", test=kept), made("new", test=kept), "")
     assert found.verdict == "cannot tell"
     assert "on the 50 of 400 samples that both reports have" in found.headline[0]
+
+
+def test_calibration_is_compared_by_both_intervals_and_judged_by_none():
+    old, new = side("old", 0.05, 0), side("new", 0.3, 1)
+    block = new.report.calibration
+    surer = replace(block, test=replace(block.test, ece=0.3, ece_ci95=(0.25, 0.35)))
+    found = compare_reports(old, Named("new", replace(new.report, calibration=surer)), "")
+    own = {number.key: number for number in found.numbers if number.section == "calibration"}
+    assert list(own) == [f"calibration.test.{name}" for name in ("ece", "overconfidence", "brier")]
+    ece = own["calibration.test.ece"]
+    assert (ece.verdict, ece.paired, ece.old, ece.new) == ("higher", False, block.test.ece, 0.3)
+    assert ece.ci95 is not None and ece.ci95[0] > 0
+    assert own["calibration.test.brier"].verdict == "the same"
+
+
+def test_calibration_that_only_one_report_has_is_not_compared():
+    old, new = side("old", 0.05, 0), side("new", 0.3, 1)
+    found = compare_reports(Named("old", replace(old.report, calibration=None)), new, "")
+    told = next(number for number in found.numbers if number.key == "calibration.test.ece")
+    assert told.skipped is not None and told.skipped.startswith("not measured in one of them")
+    neither = [Named(each.name, replace(each.report, calibration=None)) for each in (old, new)]
+    assert all(number.section != "calibration" for number in compare_reports(*neither, "").numbers)

@@ -7,13 +7,12 @@ import copy
 import pytest
 import torch
 from formats import QUICK, data_of, example_of, trained, write_onnx
+from tolerances import SINGLE
 
 from audit.compare.result import Comparison
 from audit.run.compare_models import compare_models
 from audit.run.progress import Progress
 from audit.settings import Settings
-
-SINGLE = 1e-4
 
 
 @pytest.fixture(scope="module")

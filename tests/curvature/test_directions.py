@@ -6,14 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tolerances import SINGLE
 from torch import Tensor, nn
 
 from audit.curvature import spectrum
 from audit.curvature.spectrum import ONE_SPACE, EigenPairs, LayerHessian, _in_double, all_eigenpairs, top_eigenpairs
 from audit.maths.lanczos import allowed
 from audit.measures.duality.basis import eigenspaces, hessian_basis
-
-SINGLE = 1e-4
 
 
 @pytest.fixture

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 from references.flatness import hessian as brute
+from tolerances import EXACT
 from torch import Tensor, nn
 from zoo import ZOO, build
 
 from audit.curvature import spectrum
 from audit.curvature.spectrum import LayerHessian, all_eigenpairs, top_eigenpairs
 from audit.maths import lanczos
-
-EXACT = 1e-10
 
 
 def hessians(make_audit, name, n=9):  # type: ignore[no-untyped-def]

@@ -72,6 +72,7 @@ def test_the_score_interval_ends_where_the_likelihood_says(b, c, agreeing):
     assert naive_score(b, c, n, high) == pytest.approx(-1.959964, abs=1e-3)
 
 
+@settings(deadline=None)  # by halving, in plain Python
 @given(COUNTS)
 def test_the_interval_of_errors_excludes_zero_only_where_the_exact_test_rejects(counts):
     b, c, _ = counts

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from formats import silent, write_onnx, write_pt2, write_script
+from tolerances import EXACT
 from torch import Tensor, nn
 
 from audit.model import canonical_form, load_model
@@ -15,7 +16,6 @@ from audit.model.base import Model
 from audit.model.parity import check_parity
 from audit.settings import Settings
 
-EXACT = 1e-10
 EQUATIONS = {
     "bti,oi->bto": (7, 5),
     "bti,io->bto": (5, 7),

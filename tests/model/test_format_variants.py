@@ -12,7 +12,6 @@ import pytest
 import torch
 from formats import (
     ARCHITECTURES,
-    EXACT,
     Report,
     Writer,
     audited,
@@ -36,6 +35,7 @@ from sklearn.metrics import accuracy_score, log_loss
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from tolerances import EXACT
 from torch import nn
 
 

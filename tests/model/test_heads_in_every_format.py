@@ -11,6 +11,7 @@ import pytest
 import torch
 from formats import Writer, audited, data_of, differences, example_of, write_onnx, write_pt2, write_script, write_state
 from head_networks import ENDINGS, UNEXPLAINED, Branching, Network
+from tolerances import EXACT
 from torch import Tensor
 
 from audit.errors import ModelError
@@ -20,7 +21,6 @@ from audit.model.parity import check_behaviour, check_parity
 from audit.model.torch.given import given_network
 from audit.settings import Settings
 
-EXACT = 1e-10
 ARCH = str(Path(head_networks.__file__)) + ":FACTORIES."
 FILES: dict[str, tuple[str, Writer]] = {
     "onnx": ("m.onnx", write_onnx),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from formats import EXACT, FORMATS, NETWORKS, TASKS, Report, audited_as, differences, independent
+from formats import FORMATS, NETWORKS, TASKS, Report, audited_as, differences, independent
+from tolerances import EXACT
 
 FIVE = [form for form in FORMATS if form != "safetensors"]
 MERGED = "The exporter has merged a BatchNorm into fc1: the weights audited there are not the ones that were trained."

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from formats import FORMATS, SINGLE, audited, differences
+from formats import FORMATS, audited, differences
+from tolerances import SINGLE
 from whole_cases import SETTINGS, Case, trained
 from whole_networks import KeptTransposed
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from made_audits import AuditMaker, as_model
 from references import capture as reference
+from tolerances import EXACT
 from torch import nn
 from zoo import ZOO, build
 
@@ -15,7 +16,6 @@ from audit.network.layers import find_layers
 from audit.network.loss import LOSS_OF_TASK
 from audit.network.record import Products
 
-EXACT = 1e-10
 CURVED = {"tanh", "gelu-dropout", "layernorm", "residual-tanh", "tokens", "tokens-second-axis", "regression"}
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tolerances import EXACT
 
 from audit.network.loss import LOSS_OF_TASK, BinaryCrossEntropy, CrossEntropy
 
-EXACT = 1e-10
 scores = st.lists(st.lists(st.floats(-30, 30), min_size=3, max_size=3), min_size=1, max_size=5)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from parameter_cases import CASES, floats, truth
+from tolerances import ROUNDING
 from torch import nn
 
 from audit.network.parameter_gradients import SampleGradients
-
-EXACT = 1e-11
 
 
 @pytest.fixture(params=CASES)
@@ -29,7 +28,7 @@ def test_gradients_are_those_of_autograd(case, fixed_batch):
     assert list(found) == names
     for name in names:
         rows = [torch.tensordot(c, one[name], 1) for c, one in zip(cotangent, expected, strict=True)]
-        assert torch.allclose(found[name], torch.stack(rows), rtol=EXACT, atol=EXACT), name
+        assert torch.allclose(found[name], torch.stack(rows), rtol=ROUNDING, atol=ROUNDING), name
 
 
 @pytest.mark.parametrize("fixed_batch", [None, 3])
@@ -38,9 +37,9 @@ def test_squares_are_summed_over_scores_and_parameters(case, fixed_batch):
     values = dict(network.named_parameters())
     plain, weighted = SampleGradients(network, list(values), x, fixed_batch).squares(x)
     for i, one in enumerate(expected):
-        assert plain[i].item() == pytest.approx(sum(g.square().sum().item() for g in one.values()), rel=EXACT)
+        assert plain[i].item() == pytest.approx(sum(g.square().sum().item() for g in one.values()), rel=ROUNDING)
         sizes = sum((g.square() * values[name].square()).sum().item() for name, g in one.items())
-        assert weighted[i].item() == pytest.approx(sizes, rel=EXACT)
+        assert weighted[i].item() == pytest.approx(sizes, rel=ROUNDING)
 
 
 def test_no_names_no_gradients():
@@ -58,4 +57,4 @@ def test_a_huge_network_is_taken_score_by_score(monkeypatch, name):
     network = build().double().eval().requires_grad_(False)
     plain, _ = SampleGradients(network, [name for name, _ in network.named_parameters()], x).squares(x)
     expected = [sum(g.square().sum().item() for g in one.values()) for one in truth(network, x)]
-    assert plain.tolist() == pytest.approx(expected, rel=EXACT)
+    assert plain.tolist() == pytest.approx(expected, rel=ROUNDING)

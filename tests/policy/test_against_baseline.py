@@ -301,3 +301,15 @@ def test_an_independent_difference_holds_itself_is_no_narrower_than_either_and_t
     assert back.interval == pytest.approx((-high, -low))
     widest = max(sum(widths) for widths in (wide, thin) if widths)
     assert high - low >= widest * (1 - 1e-9) - 1e-9
+
+
+def test_calibration_is_held_against_a_baseline_on_the_same_test_samples_only() -> None:
+    table = {"calibration.test.ece": {"max_regression": 0.01}}
+    block = classification()["calibration"]
+    surer = example(calibration=block | {"test": block["test"] | {"ece": 0.3, "ece_ci95": [0.25, 0.35]}}, **OLD)
+    assert only(table, surer, example(**OLD)).status == "failed"
+    assert only(table, example(**OLD), example(**OLD)).status != "failed"
+    elsewhere = {"outcomes": outcomes(OLD_WRONG.tolist(), LOSS.tolist(), sha256="elsewhere")}
+    held = only(table, surer, example(**elsewhere))
+    assert held.status == "not measurable" and "judged on other test samples" in held.sentence
+    assert only({"calibration.test.ece": {"max": 0.1}}, surer).status == "failed"

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from audit.cli import app
 from audit.errors import UsageError
+from audit.measures.catalogue import CATALOGUE
 from audit.measures.catalogue import NetworkBlocks as NetworkReport
 from audit.measures.report import LayerReport, Report
 from audit.render.cards import ALL_CARDS, ALSO, field_cards, find_cards
@@ -30,7 +31,7 @@ BLOCKS = [
     for holder in (LayerReport, NetworkReport, Report)
     for name, hint in get_type_hints(holder).items()
     for block in dataclasses_in(hint)
-    if name in {"gap", "duality", "flatness", "fisher", "sensitivity", "hygiene"}
+    if name in {entry.key for entry in CATALOGUE}
 ]
 
 
@@ -95,6 +96,10 @@ def test_cards_name_numbers_that_exist():
         ("layers.block.0.fc.duality.sharp.share", "duality.sharp.share"),
         ("layers.*.flatness.rho", "flatness.rho"),
         ("network.sensitivity.bounds.prop-3.4.tightness", "sensitivity.bounds.tightness"),
+        ("calibration.ece", "calibration.test.ece"),
+        ("calibration.train.ece", "calibration.train.ece"),
+        ("calibration.temperature", "calibration.scaling.temperature"),
+        ("calibration.outputs.0.coverage.share-95.limit", "calibration.outputs.coverage.limit"),
     ],
 )
 def test_a_number_is_found_by_any_of_its_names(name, first):

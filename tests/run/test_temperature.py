@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tolerances import EXACT
 from torch import nn
 
 from audit.errors import ModelError
@@ -13,8 +14,6 @@ from audit.run.progress import Progress
 from audit.run.sample_terms import sample_terms
 from audit.run.setup import set_up_audit
 from audit.run.temperature import at_train_loss
-
-EXACT = 1e-10
 
 
 def table(make_audit, binary=False):

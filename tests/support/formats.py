@@ -17,13 +17,13 @@ import format_networks
 import numpy as np
 import torch
 from safetensors.torch import save_file
+from tolerances import SINGLE
 from torch import Tensor, nn
 
 from audit.run.pipeline import run_audit
 from audit.run.progress import Progress
 from audit.settings import Settings
 
-EXACT, SINGLE = 1e-10, 1e-4
 REAL = Path(__file__).parent / "real"
 ARCHITECTURES = Path(format_networks.__file__)
 QUICK: dict[str, Any] = {"bootstrap": 40, "subsets": 3, "subset_size": 30, "widths": 2}

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from formats import EXACT, QUICK, data_of, trained
+from formats import QUICK, data_of, trained
+from tolerances import EXACT
 from torch.utils.data import TensorDataset
 
 from audit import Report, audit_model

@@ -42,7 +42,7 @@ def mutated(seed: int) -> Report:
     """An example with a few or with many values changed, and a gap whose numbers still belong together."""
     rng = random.Random(seed)
     changed = _changed(example(rng.choice(("example", "regression"))), Report, rng, rng.choice(RATES))
-    for change in (with_gap, with_shape, with_statuses, with_units, with_odd_data):
+    for change in (with_gap, with_shape, with_statuses, with_units, with_odd_data, with_calibration):
         if change is with_gap or rng.random() < 0.3:
             changed = change(changed, rng)
     return changed
@@ -91,6 +91,26 @@ def with_odd_data(report: Report, rng: random.Random) -> Report:
     balance = replace(report.hygiene.class_balance, **missing)
     twins = rng.choice((None, 0, 1, 40))
     return replace(report, hygiene=replace(report.hygiene, near=near, near_duplicates=twins, class_balance=balance))
+
+
+def with_calibration(report: Report, rng: random.Random) -> Report:
+    """The report with a model that is too sure or too unsure, or with other errors on test than on train."""
+    off = rng.choice((-0.2, -0.03, 0.0, 0.0, 0.03, 0.2))
+    bounds = off - 0.01, off + 0.01
+    block = report.calibration
+    if block is None:
+        return report
+    if block.test is not None:
+        error = rng.choice(((0.0, 0.02), (0.01, 0.03)))
+        test = replace(block.test, overconfidence=off, overconfidence_ci95=bounds, ece_ci95=error)
+        return replace(report, calibration=replace(block, test=test))
+    outputs = [
+        replace(
+            output, coverage=[replace(part, difference=off, difference_ci95=bounds) for part in output.coverage]
+        )
+        for output in block.outputs
+    ]
+    return replace(report, calibration=replace(block, outputs=outputs))
 
 
 def with_gap(report: Report, rng: random.Random) -> Report:

@@ -15,8 +15,6 @@ from audit.measures.contract import Measurement
 from audit.measures.sensitivity.measure import Sensitivity
 from audit.network.record import Products
 
-EXACT = 1e-8
-
 
 class Residual(nn.Module):
     def __init__(self) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from tolerances import AUDITED, WALKED
 
-EXACT, ITERATED = 1e-6, 1e-3
 FOUND_BY_WALKING = ("width",)
 NOISE = 1e-9  # an entry below this share of its list's largest is rounding
 ROUNDED = 1e-14  # … and a number, a difference of losses, below this share of the largest of its kind
 PER_DIRECTION = ("sigma_g", "sigma_w", "c", "contribution")
-ROUNDING = 1e-15  # relative error of a Hessian's entries; its eigenvectors are off by this over the gap between them
+HESSIAN_ROUNDING = 1e-15  # relative error of a Hessian's entries; eigenvectors are off by it over their values' gap
 
 
 def disagreements(ours: Any, theirs: Any, path: str = "", largest: dict[str, float] | None = None) -> list[str]:
@@ -43,8 +43,8 @@ def disagreements(ours: Any, theirs: Any, path: str = "", largest: dict[str, flo
     if theirs is None or isinstance(theirs, (str, int)) or ours is None:
         return [] if ours == theirs else [f"{path}: {ours!r}, not {theirs!r}"]
     key = path.split(".")[-1]
-    noise = max(1e-12 * EXACT, ROUNDED * (largest or {}).get(key, 0.0))
-    tolerance = ITERATED if key in FOUND_BY_WALKING else EXACT
+    noise = max(1e-12 * AUDITED, ROUNDED * (largest or {}).get(key, 0.0))
+    tolerance = WALKED if key in FOUND_BY_WALKING else AUDITED
     return [] if abs(ours - theirs) <= max(tolerance * abs(theirs), noise) else [f"{path}: {ours!r}, not {theirs!r}"]
 
 
@@ -63,7 +63,7 @@ def _apart_in_list(ours: list[Any], theirs: list[Any], path: str, loose: list[fl
     rows = zip(ours, theirs, loose or [NOISE] * len(theirs), strict=True)
     known = [(a, b, extra) for a, b, extra in rows if a is not None]
     scale = max((abs(b) for _, b, _ in known), default=0.0)
-    apart = [(a, b) for a, b, extra in known if not abs(a - b) <= max(EXACT * abs(b), extra * scale)]
+    apart = [(a, b) for a, b, extra in known if not abs(a - b) <= max(AUDITED * abs(b), extra * scale)]
     return [f"{path}: {len(apart)} of {len(theirs)} differ, such as {apart[0]}"] if apart else []
 
 
@@ -74,7 +74,7 @@ def _looseness(block: dict[str, Any], key: str) -> list[float]:
     """
     values = np.array(block["eigenvalues"]) / max(map(abs, block["eigenvalues"]))
     gaps = np.abs(values[:, None] - values[None])
-    loose = NOISE + ROUNDING / np.where(gaps > 1e-10, gaps, np.inf).min(1)
+    loose = NOISE + HESSIAN_ROUNDING / np.where(gaps > 1e-10, gaps, np.inf).min(1)
     if key == "c":
         deviations = (np.array(block[name]) for name in ("sigma_g", "sigma_w"))
         loose = loose * sum(each.max() / np.maximum(each, 1e-300) for each in deviations)

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from tolerances import ROUNDING, SINGLE_PASS
 from torch import Tensor, nn
 from torch.export import Dim
 from torch.nn import functional as F
 
 from audit.model.base import HEADS, Model
-
-EXACT = 1e-12
-SINGLE = 1e-5
 
 
 def stack(*modules: tuple[str, nn.Module]) -> nn.Sequential:
@@ -249,10 +247,10 @@ def check_same_network(model: Model, case: Case) -> None:
     network = copy.deepcopy(model.network).to(torch.float64)
     scores = network(x.double() if x.is_floating_point() else x)
     assert scores.dtype == torch.float64
-    torch.testing.assert_close(HEADS[model.head](scores), case.answers(x), rtol=0, atol=EXACT)
+    torch.testing.assert_close(HEADS[model.head](scores), case.answers(x), rtol=0, atol=ROUNDING)
     assert model.reference is not None
     torch.testing.assert_close(
-        torch.from_numpy(model.reference(x.numpy())).double(), case.answers(x), rtol=0, atol=SINGLE
+        torch.from_numpy(model.reference(x.numpy())).double(), case.answers(x), rtol=0, atol=SINGLE_PASS
     )
     assert dense_names(model) == case.dense
     assert model.head == case.head

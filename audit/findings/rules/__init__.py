@@ -5,6 +5,7 @@ from __future__ import annotations
 from audit.findings.rule import FindingRule
 from audit.findings.rules import (
     balance,
+    calibration,
     conflicts,
     dead_units,
     few_test,
@@ -50,6 +51,7 @@ RULES: tuple[FindingRule, ...] = (
     gap_samples.RULE,
     few_train.RULE,
     gap_layers.RULE,
+    calibration.RULE,
     # what the theory can say here
     minimum.RULE,
     dead_units.RULE,

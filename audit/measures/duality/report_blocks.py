@@ -1,4 +1,4 @@
-"""Which test samples and which classes carry the gap over pairs."""
+"""The blocks of the report, filled: which samples and classes carry the gap over pairs, and a layer's decomposition."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Standard errors over pairs, to first order: the deviation of what each pair adds to a number, over √K.
+"""How sure the split of the gap is: standard errors and bootstrap intervals over pairs, directions held fixed.
 
-The directions are held fixed, as in the bootstrap of the shares (bootstrap.py).
+A standard error is taken to first order: the deviation of what each pair adds to a number, over √K.
 """
 
 from __future__ import annotations

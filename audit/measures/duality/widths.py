@@ -1,7 +1,8 @@
-"""The network behind a layer, run alone: a walk along a line in W changes the layer's answer, not what leads to it.
+"""How far the weights can move along a direction before the train loss has doubled (Feng & Tu, Fig. S4).
 
-The rest of the network is cut out of its graph where that can be traced and where nothing leads round the layer. It
-must then give the network's own losses; otherwise the whole network is run, with the layer's answer shifted.
+The losses along a line in W come from the network behind the layer, run alone: a walk changes the layer's answer, not
+what leads to it. That part is cut out of the network's graph where it can be traced and where nothing leads round the
+layer. It must then give the network's own losses; otherwise the whole network is run, with the layer's answer shifted.
 """
 
 from __future__ import annotations
@@ -149,8 +150,7 @@ def _joined(layer: DenseLayer, parts: list[tuple[Tensor, Tensor]]) -> tuple[Tens
     return torch.cat(given, layer.batch_axis), torch.cat(answers, layer.batch_axis)
 
 
-# How far the weights can move along a direction before the train loss has doubled (Feng & Tu, Fig. S4).
-#
+# The widths: where the mean loss has doubled on either side.
 # On each side, from W outwards in doubling steps until the mean loss is beyond 2 L₀, then the secant method with a safe
 # bracket (Illinois) on ln L. The first step is half of what the curvature alone would allow.
 

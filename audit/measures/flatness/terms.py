@@ -13,7 +13,7 @@ Where a layer acts on more tokens than it has outputs, all four are read off G_c
     trace  Σ_c ‖G_c‖²,   row j  Σ_c (w_j·G_cj)²,   column i  Σ_c (w_i·G_ci)²,   relative flatness  Σ_c tr(G_cᵀ W Wᵀ G_c)
 
 The dots are the same forms of R, nonzero only where the network after the layer is curved: exact or estimated, as
-curvature/rest.py says.
+network/second_derivatives says.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Distances that cannot be small, told from a few numbers a sample.
+"""Samples as points that are ready to be searched, and distances that cannot be small, told from a few numbers each.
 
 A subspace brings two points closer, never apart: ‖Qᵀa − Qᵀb‖ ≤ ‖a − b‖ for any Q with orthonormal columns.
 With Q along the directions in which the samples spread most, few pairs pass, and only those are measured in full.

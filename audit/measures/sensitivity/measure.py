@@ -3,8 +3,8 @@
 Source  "A simple connection from loss flatness to compressed representations in neural networks" (2024): MLS, volume
         and dimensionality of the local map ∂f/∂x, sharpness S(θ), and the inequalities that tie them together.
 Way     everything about a dense layer follows from its input x and J = ∂f/∂z: ∂f/∂x = J W, ‖∇_W f‖_F² = ‖J‖_F² ‖x‖².
-        Other parameters: per-sample gradients (parameters.py). Each number is kept sample by sample, so that every mean
-        gets a bootstrap interval and every inequality is evaluated once, at the end.
+        Other parameters: per-sample gradients (network/parameter_gradients). Each number is kept sample by sample, so
+        that every mean gets a bootstrap interval and every inequality is evaluated once, at the end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from audit.measures.sensitivity.columns import (
 )
 from audit.measures.sensitivity.sharpness import DenseSquares, TraceFold, dense_squares, sampled_adaptive_sharpness
 from audit.measures.sensitivity.summary import summarise
-from audit.network.hooks import as_fed, hooked
+from audit.model.batches import as_fed
+from audit.network.hooks import hooked
 from audit.network.layers import DenseLayer, dense_only
 from audit.network.parameter_gradients import closed_parameters, other_parameters
 from audit.network.record import LayerProducts, LayerRecord, Products, Record
@@ -154,7 +155,6 @@ def first_layer(layers: tuple[DenseLayer, ...]) -> DenseLayer:
 
 
 # The whole derivative ∂f/∂x at a layer's input: through the layer, and past it where a skip connection leads on.
-#
 # What the layer itself carries is J W. The rest of ∂f/∂x is what the skip carries: J in Eq. 16 of the paper.
 
 

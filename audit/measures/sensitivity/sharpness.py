@@ -18,7 +18,7 @@ from audit.maths.blocks import HELD, blocks
 from audit.maths.intervals import standard_error
 from audit.measures.contract import Audit, feeds_itself
 from audit.measures.sensitivity.columns import Array, column
-from audit.network.hooks import as_fed
+from audit.model.batches import as_fed
 from audit.network.layers import dense_only
 from audit.network.record import LayerProducts, LayerRecord, Record
 

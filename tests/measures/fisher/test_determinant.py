@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from made_audits import AuditMaker
 from references import extended
 from references import fisher as reference
+from tolerances import EXACT
 from torch import Tensor, nn
 from zoo import ZOO
 
@@ -26,7 +27,6 @@ from audit.network.record import Products
 
 DIGITS = 1e-8  # of γ̂ against the reference
 ORDER = 1e-10  # of γ̂ where only the order of additions differs
-EXACT = 1e-10
 SIZE = 24
 
 Build = Callable[[], nn.Sequential]

@@ -13,6 +13,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from references import flatness as reference
+from tolerances import EXACT
 from torch import Tensor, nn
 from zoo import ZOO, Tied, build
 
@@ -22,7 +23,6 @@ from audit.measures.flatness.measure import Flatness
 from audit.network import second_derivatives
 from audit.network.record import Products
 
-EXACT = 1e-8
 INVARIANT = 1e-9
 QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

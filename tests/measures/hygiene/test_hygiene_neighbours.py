@@ -9,14 +9,13 @@ from hygiene_cases import coarse, measured, network, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import hygiene as reference
+from tolerances import EXACT
 
 from audit.measures.hygiene import neighbours
 from audit.measures.hygiene.duplicates import row_ids
 from audit.measures.hygiene.mislabels import leave_one_out
 from audit.measures.hygiene.near_duplicates import closeness, local_dimension
 from audit.measures.hygiene.neighbours import Search, Space, gather_votes
-
-EXACT = 1e-10
 
 
 @settings(max_examples=25, deadline=None)

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_audits import as_data, as_model
 from references import sensitivity as reference
-from sensitivity_cases import EXACT, NETWORKS, Attention, _mlp, measure, samples
+from sensitivity_cases import NETWORKS, Attention, _mlp, measure, samples
+from tolerances import EXACT
 from torch import nn
 
 from audit.errors import ModelError
@@ -104,6 +105,7 @@ def test_bounds_hold_on_random_networks(make_audit, widths, act, seed, size):
     except ModelError as error:  # a random network may be dead: then the layer finder says so
         assert "no dense layer" in str(error)
         return
+    assert found.network.bounds
     for bound in found.network.bounds:
         assert bound.holds is not False, bound
         assert bound.left is None or bound.right is None or bound.left <= bound.right + 1e-9 * (1 + abs(bound.right))

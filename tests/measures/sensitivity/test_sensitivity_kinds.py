@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 from references import sensitivity as reference
-from sensitivity_cases import EXACT, NETWORKS, Residual, _mlp, measure, samples
+from sensitivity_cases import NETWORKS, Residual, _mlp, measure, samples
+from tolerances import EXACT
 from torch import nn
 
 from audit.measures.sensitivity.measure import Sensitivity

@@ -1,0 +1,202 @@
+"""How sure a classifier is, and how often it is right: reliability, calibration error, Brier score, over-confidence.
+
+Paper letters: f [n, C] scores, p = softmax f, c_i = max_k p_ik the confidence, r_i = 1 where the answer is right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit.maths.intervals import border
+from audit.maths.resample import interval, resampled_means
+from audit.maths.shares import Z95, wilson
+from audit.measures.calibration.bins import Array, Places, equal_count_bins, members
+from audit.measures.calibration.block import Confidence, ConfidenceBin
+from audit.report.fields import Interval
+
+AT_ONCE = 1 << 20  # answers drawn at once
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a classifier said of n samples."""
+
+    f: Array  # [n, C] scores, C ≥ 2
+    y: NDArray[np.int64]  # [n] right classes
+    r: Array  # [n] 1 where its answer is right, else 0
+
+    @property
+    def p(self) -> Array:
+        """Probabilities [n, C]."""
+        e = np.exp(self.f - self.f.max(1, keepdims=True))
+        return np.asarray(e / e.sum(1, keepdims=True))
+
+    @property
+    def c(self) -> Array:
+        """Confidences [n]."""
+        return np.asarray(self.p.max(1))
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """n answers in bins of about equal confidence."""
+
+    c: Array  # [n] confidences
+    r: Array  # [n] 1 where the answer is right, else 0
+    bins: Places  # [n]
+
+    @classmethod
+    def of(cls, answers: Answers) -> Reliability:
+        """The same for any order of the samples."""
+        c = answers.c
+        return cls(c, answers.r, equal_count_bins(c))
+
+    @property
+    def excess(self) -> Array:
+        """c_i − r_i in the column of the sample's bin, 0 in the others [n, B]."""
+        return members(self.bins) * (self.c - self.r)[:, None]
+
+
+def measure_confidence(answers: Answers, guess: Array, draws: int, seed: int) -> Confidence:
+    """Everything about one split; `guess` [C] are the class shares that a constant guess answers with."""
+    found = Reliability.of(answers)
+    c, r, accuracy = found.c, found.r, float(found.r.mean())
+    brier, constant = brier_scores(answers), guess_scores(guess, answers.y)
+    drawn = resampled_means(np.column_stack([c, brier, constant, found.excess]), draws, seed)  # [draws, 3 + B]
+    error = calibration_error(found, drawn[:, 3:], seed)
+    useful = float(constant.mean()) > 0
+    bins = [_bin(c[found.bins == place], r[found.bins == place]) for place in range(found.bins.max() + 1)]
+    return Confidence(
+        samples=len(c),
+        confidence=float(c.mean()),
+        confidence_ci95=interval(drawn[:, 0]),
+        accuracy=accuracy,
+        accuracy_ci95=wilson(accuracy, len(r)),
+        overconfidence=float((c - r).mean()),
+        overconfidence_ci95=overconfidence_interval(found, drawn[:, 3:]),
+        ece=error.value,
+        ece_ci95=error.ci95,
+        ece_if_calibrated=error.if_calibrated,
+        ece_if_calibrated_ci95=error.if_calibrated_ci95,
+        brier=float(brier.mean()),
+        brier_ci95=interval(drawn[:, 1]),
+        brier_guess=float(constant.mean()),
+        brier_guess_ci95=interval(drawn[:, 2]),
+        brier_skill=float(1 - brier.mean() / constant.mean()) if useful else None,
+        brier_skill_ci95=interval(_skill(drawn[:, 1], drawn[:, 2])) if useful else None,
+        bins=bins,
+        worst_bin=worst_bin(bins),
+    )
+
+
+def _skill(brier: Array, guess: Array) -> Array:
+    """1 − brier/guess of each draw; NaN where a draw's guess is perfect."""
+    return 1 - np.divide(brier, guess, out=np.full_like(brier, np.nan), where=guess > 0)
+
+
+def _bin(c: Array, r: Array) -> ConfidenceBin:
+    share = float(r.mean())
+    ends = wilson(share, len(r))
+    return ConfidenceBin(confidence=float(c.mean()), accuracy=share, accuracy_ci95=ends, samples=len(r))
+
+
+def worst_bin(bins: Sequence[ConfidenceBin]) -> int | None:
+    """The bin that adds most to the calibration error, of those that chance does not explain; None without one."""
+    clear = [place for place, own in enumerate(bins) if _outside(own.confidence, own.accuracy_ci95)]
+    return max(clear, key=lambda place: _part(bins[place]), default=None)
+
+
+def _outside(value: float, ends: Interval) -> bool:
+    return ends is not None and not ends[0] <= value <= ends[1]
+
+
+def _part(own: ConfidenceBin) -> float:
+    return own.samples * abs(own.confidence - own.accuracy)
+
+
+def brier_scores(answers: Answers) -> Array:
+    """Σ_k (p_k − y_k)² of each sample [n] (Brier 1950), y_k = 1 for the right class.
+
+    Written as (Σ_{k≠y} p_k)² + Σ_{k≠y} p_k²: 1 − p_y would lose a confident sample.
+    """
+    others = answers.p
+    others[np.arange(len(others)), answers.y] = 0.0
+    return np.asarray(others.sum(1) ** 2 + (others**2).sum(1))
+
+
+def guess_scores(q: Array, y: NDArray[np.int64]) -> Array:
+    """The same of always answering q [C]: Σ q² − 2 q_y + 1  [n]."""
+    return np.asarray((q**2).sum() - 2 * q[y] + 1)
+
+
+# Over-confidence: mean c − mean r.
+
+
+def overconfidence_interval(found: Reliability, drawn: Array) -> Interval:
+    """The wider, on each side, of a bootstrap that keeps c and r of a sample together, and of the score interval.
+
+    The bootstrap alone is too sure where hardly any answer is wrong, the other one where confidence says little.
+    `drawn` [draws, B] are resampled means of `excess`, whose sum over bins is mean c − mean r.
+    """
+    score, paired = score_interval(found.c, found.r), interval(drawn.sum(1))
+    return score if paired is None else (min(score[0], paired[0]), max(score[1], paired[1]))
+
+
+def score_interval(c: Array, r: Array) -> tuple[float, float]:
+    """All shifts δ under which r_i ~ Bernoulli(c_i − δ) may give what was seen; for equal c it is Wilson's (1927).
+
+    |Σ (c_i − δ − r_i)| ≤ z √(Σ q_i (1 − q_i)), q_i = c_i − δ within 0 and 1.
+    """
+    seen = float((c - r).mean())
+
+    def excluded(shift: float) -> bool:
+        q = np.clip(c - shift, 0.0, 1.0)
+        return len(c) * abs(seen - shift) > Z95 * math.sqrt(float((q * (1 - q)).sum()))
+
+    return border(excluded, seen, -1.0), border(excluded, seen, 1.0)
+
+
+# The expected calibration error: Σ_b |Σ_{i∈b} (c_i − r_i)| / n over bins b (Naeini et al. 2015), of equal counts.
+
+
+@dataclass(frozen=True)
+class CalibrationError:
+    """The error of one split, and what chance alone would make of it."""
+
+    value: float
+    ci95: tuple[float, float]
+    if_calibrated: float  # mean over models that are right exactly as often as they say
+    if_calibrated_ci95: tuple[float, float]
+
+
+def calibration_error(found: Reliability, drawn: Array, seed: int) -> CalibrationError:
+    """With chance in it, |…| is above 0 even for a calibrated model, and above the truth for any.
+
+    A bootstrap adds as much chance once more, so that its draws, from resampled means of `excess` [draws, B], lie above
+    the value. The interval reaches to their 97.5 % quantile, or as far as that of over-confidence where no draw has a
+    mistake; as far below the value as above it; and down to 0 where a calibrated model may show as much.
+    """
+    value = float(np.abs(found.excess.mean(0)).sum())
+    resampled = interval(np.abs(drawn).sum(1)) or (value, value)
+    least, most = score_interval(found.c, found.r)
+    reach = max((most - least) / 2, resampled[1] - value)
+    chance = np.concatenate(list(_errors_if_calibrated(found, len(drawn), seed)))
+    usual = interval(chance) or (0.0, 0.0)
+    below = 0.0 if value <= usual[1] else max(0.0, value - reach)
+    return CalibrationError(value, (below, min(1.0, value + reach)), float(chance.mean()), usual)
+
+
+def _errors_if_calibrated(found: Reliability, draws: int, seed: int) -> Iterator[Array]:
+    """The error [some draws] where r_i ~ Bernoulli(c_i): the same confidences, answers drawn anew."""
+    order = np.argsort(found.bins, kind="stable")
+    c, bins = found.c[order], found.bins[order]
+    starts = np.searchsorted(bins, np.arange(bins[-1] + 1))
+    rng, rows = np.random.default_rng(seed), max(1, AT_ONCE // len(c))
+    for start in range(0, draws, rows):
+        r = rng.random((min(rows, draws - start), len(c))) < c
+        yield np.abs(np.add.reduceat(c - r, starts, axis=1)).sum(1) / len(c)

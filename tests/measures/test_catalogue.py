@@ -1,0 +1,57 @@
+"""Every measure of the catalogue is complete, and the rest of the house takes it from there."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import get_args, get_type_hints
+
+import pytest
+from places import ROOT
+
+from audit.measures.catalogue import CATALOGUE, Entry, LayerBlocks, NetworkBlocks, ReportBlocks
+from audit.measures.report import KNOWN_PATHS
+from audit.measures.suite import MEASURES
+from audit.render.cards import ALL_CARDS
+from audit.render.comparison_pages import SECTIONS as COMPARED_SECTIONS
+from audit.render.sections import CONTENTS
+
+EVERY = pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.key)
+HOLDERS = (ReportBlocks, NetworkBlocks, LayerBlocks)
+
+
+@EVERY
+def test_all_its_files_are_there(entry: Entry) -> None:
+    room = ROOT / "audit" / "measures" / entry.key
+    named = [room / name for name in ("__init__.py", "measure.py", "block.py", "card.py")]
+    named += [ROOT / "templates" / "parts" / f"{entry.key}.html.j2", ROOT / "tests" / "references" / f"{entry.key}.py"]
+    assert [str(path) for path in named if not path.is_file()] == []
+    assert list((ROOT / "tests" / "measures" / entry.key).glob("test_*.py"))
+
+
+@EVERY
+def test_it_is_known_by_one_key_everywhere(entry: Entry) -> None:
+    (measure,) = [measure for measure in MEASURES if measure.key == entry.key]
+    assert measure.cards == entry.cards and measure.question.endswith("?")
+    assert any(entry.key in {field.name for field in fields(holder)} for holder in HOLDERS)
+    assert all(card.id.startswith(f"{entry.key}.") and card in ALL_CARDS for card in entry.cards)
+    assert CONTENTS[entry.key] == entry.title
+
+
+@EVERY
+def test_what_it_compares_stands_in_a_report(entry: Entry) -> None:
+    for number in entry.compared:
+        assert "number" in KNOWN_PATHS.kinds_of(number.key), number.key
+        assert number.section in COMPARED_SECTIONS
+
+
+def test_blocks_belong_to_measures_and_only_the_gap_is_in_every_report() -> None:
+    keys = {entry.key for entry in CATALOGUE}
+    for holder in HOLDERS:
+        hints = get_type_hints(holder)
+        assert set(hints) <= keys
+        assert [name for name, hint in hints.items() if type(None) not in get_args(hint)] in ([], ["gap"])
+
+
+def test_a_room_without_an_entry_is_noticed() -> None:
+    rooms = {path.parent.name for path in (ROOT / "audit" / "measures").glob("*/measure.py")}
+    assert rooms == {entry.key for entry in CATALOGUE}
