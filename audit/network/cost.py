@@ -34,11 +34,11 @@ def forward_cost(network: nn.Module, x: Tensor) -> Cost:
     return Cost((counter.operations + NUMBER * counter.numbers) / len(x), counter.numbers / len(x))
 
 
-class _Counter(TorchDispatchMode):
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts while it is on."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.operations, self.numbers = 0.0, 0.0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -31,7 +31,9 @@ def flat(audit: Audit, seed: int, repeats: int = 2) -> tuple[torch.Tensor, torch
     batches = list(audit.capture.batches(audit.train.x, audit.train.y, 6))
     found = sign_sums(audit.network, audit.layers, audit.loss, batches, Draw(len(audit.train), repeats, seed))
     parts = [
-        each for forms in found.layers.values() for each in (forms.trace, forms.relative, forms.all_rows, forms.all_columns, forms.rows, forms.columns)
+        each
+        for forms in found.layers.values()
+        for each in (forms.trace, forms.relative, forms.all_rows, forms.all_columns, forms.rows, forms.columns)
     ]
     parts += list(found.squares.values())
     return (torch.cat([getattr(part, name).reshape(-1) for part in parts]) for name in ("value", "error"))  # type: ignore[return-value]
