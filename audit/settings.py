@@ -110,7 +110,11 @@ class Settings:
     delta: Annotated[float, Interval(ge=1e-12, le=1.0)] = _measures(
         0.05, "probability with which the PAC-Bayes bound may fail"
     )
+    budget: str = _resources(
+        "5m", "time budget, such as 90s, 5m, 1h or none: what does not fit is sampled, and says so"
+    )
     memory: str | None = _resources(None, "memory budget, such as 2GB (default: a quarter of RAM)")
+    quick: bool = _resources(False, "gap, classes, calibration, hygiene and the head layer only: seconds")
     precision: Literal["float64", "float32"] = _resources("float64", "arithmetic of the capture pass")
     device: Literal["auto", "cpu", "cuda"] = _resources("auto", "where to compute")
 

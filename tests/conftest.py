@@ -15,6 +15,7 @@ from audit.settings import Settings
 torch.set_num_threads(1)
 os.environ.pop("GITHUB_STEP_SUMMARY", None)  # commands would speak to the workflow that runs the tests
 
+
 @pytest.fixture
 def make_audit() -> AuditMaker:
     """`make_audit(network, x, y, x_test, y_test, task="classification", **settings)` → the table for the measures."""

@@ -50,16 +50,10 @@ def _interpolation(audit: Audit) -> Check:
 
 def _gradient(audit: Audit) -> Check:
     """‖mean g_i‖ over √(mean ‖g_i‖²), g_i the gradient of sample i's loss in all dense weights."""
-    square_of_mean, mean_of_square = 0.0, 0.0
-    n = len(audit.train)
-    sums = {layer.name: audit.weight(layer) * 0 for layer in dense_only(audit.layers)}
-    for record in audit.train:
-        for name in sums:
-            x, delta = record.layers[name].x.double(), record.layers[name].delta
-            sums[name] += delta.flatten(0, 1).T @ x.flatten(0, 1)
-            squares = (delta @ delta.mT) * (x @ x.mT)  # ‖Σ_t δ_t x_tᵀ‖² = Σ_{tt′} (δ_t·δ_t′)(x_t·x_t′)
-            mean_of_square += float(squares.sum()) / n
-    square_of_mean = sum(float((total / n).square().sum()) for total in sums.values())
+    if audit.sampled is not None:
+        square_of_mean, mean_of_square, n = *audit.sampled.gradients, audit.sampled.sizes.samples
+    else:
+        square_of_mean, mean_of_square, n = *_gradient_squares(audit), len(audit.train)
     ratio = math.sqrt(square_of_mean / mean_of_square) if mean_of_square > 0 else 0.0
     words = (
         "Length of the mean gradient in units of a typical sample's. Near a minimum the samples' pulls cancel; far "
@@ -68,6 +62,20 @@ def _gradient(audit: Audit) -> Check:
     limit = max(CANCELLED, 2 / math.sqrt(n))
     title, affects = "The model is near a minimum", ["flatness", "fisher", "duality"]
     return _assumption("gradient-small", title, ratio, limit, words, affects)
+
+
+def _gradient_squares(audit: Audit) -> tuple[float, float]:
+    """‖mean g_i‖² and mean ‖g_i‖², over all train samples."""
+    mean_of_square = 0.0
+    n = len(audit.train)
+    sums = {layer.name: audit.weight(layer) * 0 for layer in dense_only(audit.layers)}
+    for record in audit.train:
+        for name in sums:
+            x, delta = record.layers[name].x.double(), record.layers[name].delta
+            sums[name] += delta.flatten(0, 1).T @ x.flatten(0, 1)
+            squares = (delta @ delta.mT) * (x @ x.mT)  # ‖Σ_t δ_t x_tᵀ‖² = Σ_{tt′} (δ_t·δ_t′)(x_t·x_t′)
+            mean_of_square += float(squares.sum()) / n
+    return sum(float((total / n).square().sum()) for total in sums.values()), mean_of_square
 
 
 def _tails(results: Results) -> Check:

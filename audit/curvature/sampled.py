@@ -8,7 +8,7 @@ columns left out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -17,11 +17,13 @@ from torch import Tensor
 from audit.maths.gram import ColumnPairs, Columns, column_pairs
 from audit.network.capture import Batch, Capture
 from audit.network.energy_columns import Energies, choose_columns, energy_columns, forward_energies
-from audit.network.layers import DenseLayer
-from audit.network.random_signs import Draw, SignSums, sign_sums
+from audit.network.layers import DenseLayer, dense_only
+from audit.network.random_signs import Draw, SignSums, gradient_squares, sign_sums
+from audit.network.residual_traces import ResidualTraces, residual_traces
 
 BATCH = 32  # samples that share a draw of signs
 LEAST_DRAWS = 64  # over all batches: fewer, and the standard error itself is not known
+RESIDUAL_SAMPLES, RESIDUAL_BATCH, RESIDUAL_DRAWS = 64, 8, 4  # behind what Gauss–Newton leaves out
 SCORE_DIRECTIONS = 16  # of a sample's curvature in the scores that may become columns
 
 
@@ -33,6 +35,7 @@ class SampleSizes:
     draws: int  # of signs for each batch of them
     columns: int  # of a layer with one vector per sample
     token_columns: int  # of a layer over tokens
+    directions: int  # eigenpairs of a layer that everything runs through; of others, the largest one
     room: int  # bytes that columns may take at once
 
 
@@ -48,28 +51,59 @@ class SampledCurvature:
         capture, n = self.capture, len(self._x)
         batches = -(-self.sizes.samples // BATCH)
         repeats = max(self.sizes.draws, -(-LEAST_DRAWS // batches))
-        return sign_sums(capture.network, capture.layers, capture.loss, self._batches(), Draw(n, repeats, self._seed))
+        return sign_sums(
+            capture.network,
+            capture.layers,
+            capture.loss,
+            self._batches(self.sizes.samples),
+            Draw(n, repeats, self._seed),
+        )
 
-    def _batches(self) -> Iterator[Batch]:
+    def _batches(self, most: int, size: int = BATCH) -> Iterator[Batch]:
         """The first of the samples in a random order: batches then differ by chance alone."""
         generator = torch.Generator().manual_seed(self._seed)
-        picked = torch.randperm(len(self._x), generator=generator)[: self.sizes.samples]
-        return self.capture.batches(self._x[picked], self._y[picked], self.capture.fixed_batch or BATCH)
+        picked = torch.randperm(len(self._x), generator=generator)[:most]
+        return self.capture.batches(self._x[picked], self._y[picked], self.capture.fixed_batch or size)
+
+    @cached_property
+    def gradients(self) -> tuple[float, float]:
+        """‖mean g_i‖² and mean ‖g_i‖² over the samples, g_i the gradient of sample i's loss in all dense weights."""
+        capture, dense = self.capture, dense_only(tuple(self.capture.layers))
+        return gradient_squares(capture.network, dense, capture.loss, self._batches(self.sizes.samples), self._seed)
+
+    @cached_property
+    def residuals(self) -> ResidualTraces:
+        """What the Gauss–Newton part leaves out of every layer's trace, on a few samples."""
+        capture, batches = self.capture, self._batches(RESIDUAL_SAMPLES, RESIDUAL_BATCH)
+        draw = Draw(len(self._x), RESIDUAL_DRAWS, self._seed)
+        return residual_traces(capture.network, capture.layers, capture.loss, batches, draw)
 
     @cached_property
     def energies(self) -> Energies:
         """What a forward pass over all samples tells."""
         return forward_energies(self.capture, self._x, self._y, SCORE_DIRECTIONS)
 
+    def pairs(self, layer: DenseLayer) -> ColumnPairs:
+        """The leading eigenpairs of a layer; of one that something leads round, the largest, without its columns."""
+        return self._pairs[layer.name]
+
     @cached_property
-    def _columns(self) -> dict[str, Columns]:
+    def _pairs(self) -> dict[str, ColumnPairs]:
         """Of every layer, as many layers at a time as fit into the room."""
-        found: dict[str, Columns] = {}
+        found: dict[str, ColumnPairs] = {}
         for group in self._groups():
             count = self.sizes.columns if group[0].tokens == 1 else self.sizes.token_columns
             chosen = choose_columns(self.energies, group, count)
-            found |= energy_columns(self.capture, group, self._x, self._y, chosen)
+            columns = energy_columns(self.capture, group, self._x, self._y, chosen)
+            for layer in group:
+                found[layer.name] = self._of(layer, columns.pop(layer.name))
         return found
+
+    def _of(self, layer: DenseLayer, columns: Columns) -> ColumnPairs:
+        trace = float(self.sums.layers[layer.name].trace.value)
+        most = self.sizes.directions if layer.cut_point else 1
+        pairs = column_pairs(columns, len(self._x), trace, most, self._seed)
+        return pairs if layer.cut_point else replace(pairs, columns=Columns(columns.q[:0], columns.x[:0]))
 
     def _groups(self) -> Iterator[Sequence[DenseLayer]]:
         """Layers with one vector per sample, then those over tokens; the last layer alone, whose columns are known."""
@@ -89,8 +123,3 @@ class SampledCurvature:
         count = self.sizes.columns if layers[0].tokens == 1 else self.sizes.token_columns
         numbers = sum(layer.tokens * (layer.in_features + layer.out_features) for layer in layers)
         return count * numbers * next(self.capture.network.parameters()).element_size()
-
-    def pairs(self, layer: DenseLayer, most: int) -> ColumnPairs:
-        """At most `most` leading eigenpairs of a layer."""
-        trace = float(self.sums.layers[layer.name].trace.value)
-        return column_pairs(self._columns[layer.name], len(self._x), trace, most, self._seed)

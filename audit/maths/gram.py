@@ -92,6 +92,8 @@ class ColumnPairs:
     dropped: float  # … nor larger by more than this, the trace of what was left out, over n
     weights: Tensor  # [N, k]
     columns: Columns
+    count: int  # columns that the values are from
+    orthonormality: float  # largest entry of |E Eᵀ − 1|
 
     def matrix(self, j: int) -> Tensor:
         """E_j [out, in], of length one."""
@@ -119,7 +121,8 @@ def column_pairs(columns: Columns, n: int, trace: float, most: int, seed: int = 
     real = values > NO_DIRECTION * values[0].clamp(min=0)
     weights = (Y[:, real] / values[real].sqrt()).T
     dropped = max(0.0, trace - float(G.diagonal().sum()) / n)
-    return ColumnPairs(values[real] / n, dropped, weights, columns)
+    off = (weights @ G @ weights.T - torch.eye(len(weights), dtype=G.dtype, device=G.device)).abs()
+    return ColumnPairs(values[real] / n, dropped, weights, columns, len(columns), float(off.max()) if len(off) else 0.0)
 
 
 @dataclass(frozen=True)

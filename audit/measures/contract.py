@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from audit.curvature.sampled import SampledCurvature
 from audit.curvature.spectrum import Spectra
 from audit.data.dataset import Data
 from audit.maths.resample import Bootstrap
@@ -46,7 +47,7 @@ class Audit:
     loss: Loss
     data: Data
     capture: Capture  # to run the network again, or a changed copy of it
-    train: Records  # full records: forward and all backward passes
+    train: Records  # full records: forward and all backward passes; forward records where the curvature is sampled
     test: Records  # forward records: x and z of each layer, no Jacobian
     train_outcome: Outcome
     test_outcome: Outcome
@@ -54,6 +55,7 @@ class Audit:
     bootstrap: Bootstrap  # the draws behind all intervals
     settings: Settings
     plan: Plan = EXACT  # which measures look at all samples, and which at how many
+    sampled: SampledCurvature | None = None  # stands for the full records of `train` where these are too many
 
     @property
     def network_is_double(self) -> bool:
@@ -118,14 +120,17 @@ class Stages(Protocol):
 
 
 def on_few_samples(audit: Audit, network: nn.Module | None = None, most: int = 64) -> Audit:
-    """The audit on at most `most` train samples, evenly picked; with another network where one is given."""
+    """The audit on at most `most` train samples, evenly picked; with another network where one is given.
+
+    A plan that has the checks sampled may allow fewer.
+    """
     network = audit.network if network is None else network
-    n = len(audit.train)
+    n, most = len(audit.train), min(most, audit.plan.stage("checks").samples or most)
     rows = np.unique(np.linspace(0, n - 1, min(most, n)).astype(int))
     capture = replace(audit.capture, network=network, chunk=min(audit.capture.chunk, len(rows)))
     records = Records(capture, audit.train.x[rows], audit.train.y[rows], audit.train.room, full=True)
     spectra = Spectra(records, audit.settings.directions, audit.settings.seed)
-    return replace(audit, network=network, capture=capture, train=records, spectra=spectra)
+    return replace(audit, network=network, capture=capture, train=records, spectra=spectra, sampled=None)
 
 
 def feeds_itself(audit: Audit, layer: DenseLayer) -> bool:

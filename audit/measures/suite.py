@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
+from audit.curvature.sampled import SampledCurvature
 from audit.measures.catalogue import CATALOGUE
-from audit.measures.contract import Audit, Measure, Measurement, Stages
+from audit.measures.contract import Audit, Fold, Measure, Measurement, Stages
+from audit.network.layers import DenseLayer
 from audit.network.record import LayerRecord, Products, Record
 
 MEASURES: tuple[Measure, ...] = tuple(
@@ -39,19 +42,32 @@ def run_suite(audit: Audit, progress: Stages) -> Results:
     """One capture pass over the train split, seen by every measure; then each measure finishes."""
     with progress.stage("capture", "Capturing every dense layer"):
         folds = {measure.key: measure.start(audit) for measure in MEASURES}
-        tails = {layer.name: Tail() for layer in audit.layers}
-
-        def see(record: Record) -> None:
-            products = Products(record)  # formed once for all measures, and gone with the record
-            for name, layer in record.layers.items():
-                tails[name] = tails[name].after(layer)
-            for fold in folds.values():
-                fold.see(record, products)
-
-        for _ in progress.steps(map(see, audit.train.measured()), audit.train.chunks):
-            pass
+        sampled = audit.sampled
+        tails = _capture(audit, list(folds.values()), progress) if sampled is None else _tails(sampled, audit.layers)
     measurements = {}
     for key, fold in folds.items():
         with progress.stage(f"measure {key}", f"Measuring {key}"):
             measurements[key] = fold.finish()
     return Results(measurements, tails)
+
+
+def _tails(sampled: SampledCurvature, layers: Sequence[DenseLayer]) -> dict[str, Tail]:
+    """What a few samples show of the network behind each layer; there the Gauss–Newton part alone is measured."""
+    curved = sampled.residuals.curved
+    return {layer.name: Tail(True, "gauss-newton") if layer.name in curved else Tail() for layer in layers}
+
+
+def _capture(audit: Audit, folds: Sequence[Fold], progress: Stages) -> dict[str, Tail]:
+    """The pass; what it saw behind each layer."""
+    tails = {layer.name: Tail() for layer in audit.layers}
+
+    def see(record: Record) -> None:
+        products = Products(record)  # formed once for all measures, and gone with the record
+        for name, layer in record.layers.items():
+            tails[name] = tails[name].after(layer)
+        for fold in folds:
+            fold.see(record, products)
+
+    for _ in progress.steps(map(see, audit.train.measured()), audit.train.chunks):
+        pass
+    return tails

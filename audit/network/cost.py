@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
+
+from audit.network.hooks import hooked
 
 GROUPED = 16.0  # a multiplication of a convolution in groups takes the time of so many of a plain one
 NUMBER = 8.0  # … and writing a number that of so many
@@ -24,14 +27,21 @@ class Cost:
 
     operations: float  # multiplications and additions, slow ones counted several times
     numbers: float  # written on the way: what a backward pass keeps
+    behind: float  # of the operations, those from the first dense layer on: what backward passes to it run through
 
 
-def forward_cost(network: nn.Module, x: Tensor) -> Cost:
-    """Of a sample of x [n, …], as the network takes it."""
+def forward_cost(network: nn.Module, x: Tensor, dense: Sequence[str]) -> Cost:
+    """Of a sample of x [n, …], as the network takes it; `dense`: paths of its dense layers."""
     counter = _Counter()
-    with torch.no_grad(), counter:
+    reached: list[float] = []
+
+    def reach(_module: nn.Module, _inputs: tuple[Tensor, ...], _answer: Tensor) -> None:
+        reached.append(counter.total)
+
+    with torch.no_grad(), hooked(network, dict.fromkeys(dense, reach)), counter:
         network(x)
-    return Cost((counter.operations + NUMBER * counter.numbers) / len(x), counter.numbers / len(x))
+    behind = counter.total - min(reached, default=0.0)
+    return Cost(counter.total / len(x), counter.numbers / len(x), behind / len(x))
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -40,6 +50,11 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations, self.numbers = 0.0, 0.0
+
+    @property
+    def total(self) -> float:
+        """Operations, and numbers written as if they were some."""
+        return self.operations + NUMBER * self.numbers
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs the operator, and adds what it costs."""

@@ -65,6 +65,14 @@ class Draws:
         return Estimate(value, (within + picked).sqrt(), m)
 
 
+def added(parts: Sequence[Draws]) -> Draws:
+    """The sum of several numbers that were found in the same draws."""
+    total = Draws(parts[0]._population)
+    for batch, size in enumerate(parts[0]._sizes):
+        total.add(torch.stack([part._batches[batch] for part in parts]).sum(0), size)
+    return total
+
+
 @dataclass(frozen=True)
 class LayerForms:
     """Quadratic forms of one layer's Gauss–Newton Hessian, means over samples."""
@@ -82,8 +90,12 @@ class SignSums:
     """What the random signs found."""
 
     layers: dict[str, LayerForms]
-    total: Estimate  # sums over the layers of ‖W‖² trace, trace, relative flatness, rows and columns [5]
+    heads: dict[str, Draws]  # of ‖W‖² trace, trace, relative flatness, rows and columns of each layer [5]
     squares: dict[str, Estimate]  # by parameter name: mean ‖∂f/∂θ‖² and Σ θ² (∂f/∂θ)² [2]
+
+    def total(self, names: Sequence[str]) -> Estimate:
+        """Sums over some layers [5], with the errors that they have in common."""
+        return added([self.heads[name] for name in names]).estimate()
 
 
 def sign_sums(
@@ -92,7 +104,7 @@ def sign_sums(
     """Walks over the batches, with `plan.repeats` ordinary backward passes for each kind of sum."""
     forms = {layer.name: Draws(plan.population) for layer in layers}
     squares = {name: Draws(plan.population) for name, _ in network.named_parameters()}
-    total = Draws(plan.population)
+    heads = {layer.name: Draws(plan.population) for layer in layers}
     names = {layer.name: f"{layer.module}.weight".lstrip(".") for layer in layers}
     norms = {layer.name: float(layer.weight(network).double().square().sum()) for layer in layers}
     generator = torch.Generator().manual_seed(plan.seed)
@@ -110,16 +122,44 @@ def sign_sums(
                 for layer in layers:
                     G = found[names[layer.name]].reshape(layer.out_features, layer.in_features)
                     by_layer[layer.name].append(_forms(G, layer.weight(network).detach()))
-            total.add(_total(by_layer, norms), rows)
             for name, draws in by_layer.items():
-                forms[name].add(torch.stack(draws), rows)
+                drawn = torch.stack(draws)  # [R, 4 + out + in]
+                forms[name].add(drawn, rows)
+                heads[name].add(torch.cat([norms[name] * drawn[:, :1], drawn[:, :4]], 1), rows)
             for name, draws in by_parameter.items():
                 squares[name].add(torch.stack(draws), rows)
     return SignSums(
         {layer.name: _split(forms[layer.name].estimate(), layer) for layer in layers},
-        total.estimate(),
+        heads,
         {name: draws.estimate() for name, draws in squares.items()},
     )
+
+
+def gradient_squares(
+    network: nn.Module, layers: Sequence[DenseLayer], loss: Loss, batches: Iterable[Batch], seed: int
+) -> tuple[float, float]:
+    """‖mean g_i‖² and mean ‖g_i‖², g_i the gradient of sample i's loss in all dense weights.
+
+    The first from the sum of the gradients itself, the second from a sum with random signs for each batch.
+    """
+    generator, samples, signed = torch.Generator().manual_seed(seed), 0, 0.0
+    with differentiable(network) as parameters:
+        weights = [parameters[f"{layer.module}.weight".lstrip(".")] for layer in layers]
+        sums = [torch.zeros_like(weight, dtype=torch.float64, requires_grad=False) for weight in weights]
+        for batch in batches:
+            f, rows = scores(network, batch.x), batch.rows
+            g = torch.zeros_like(f)
+            g[:rows] = loss.gradient(f.detach().double()[:rows], batch.y[:rows]).to(f)
+            signs = torch.randint(2, (len(f), 1), generator=generator).to(f) * 2 - 1
+            plain, mixed = (
+                torch.autograd.grad(f, weights, cotangent, retain_graph=True, materialize_grads=True)
+                for cotangent in (g, signs * g)
+            )
+            for total, part in zip(sums, plain, strict=True):
+                total += part.double()
+            signed += sum(float(part.double().square().sum()) for part in mixed)
+            samples += rows
+    return sum(float((total / samples).square().sum()) for total in sums), signed / samples
 
 
 @dataclass(frozen=True)
@@ -186,12 +226,3 @@ def _forms(G: Tensor, W: Tensor) -> Tensor:
 def _split(every: Estimate, layer: DenseLayer) -> LayerForms:
     rows, columns = slice(4, 4 + layer.out_features), slice(4 + layer.out_features, None)
     return LayerForms(every[0], every[1], every[2], every[3], every[rows], every[columns])
-
-
-def _total(by_layer: Mapping[str, Sequence[Tensor]], norms: Mapping[str, float]) -> Tensor:
-    """Sums over the layers in each draw [R, 5]."""
-    parts = [
-        torch.stack([torch.stack([norms[name] * draw[0], *draw[:4]]) for draw in draws])
-        for name, draws in by_layer.items()
-    ]
-    return torch.stack(parts).sum(0)

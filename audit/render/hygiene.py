@@ -52,8 +52,7 @@ def copies_sentences(report: Report) -> list[str]:
             f"would find about {percent(leak.estimated_share)} of the test samples with the same {label(report)}."
         )
     sentences.append(
-        f"Within train {_repeat(block.duplicates_within_train)}, within test "
-        f"{_repeat(block.duplicates_within_test)}."
+        f"Within train {_repeat(block.duplicates_within_train)}, within test {_repeat(block.duplicates_within_test)}."
     )
     return sentences
 

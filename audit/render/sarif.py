@@ -31,9 +31,7 @@ def render_sarif(report: Report, verdict: Verdict | None = None) -> str:
     run = {
         "tool": {"driver": _driver(report, [rules[key] for key in order])},
         "automationDetails": {"id": f"gen-audit/{file_name(report.model.path)}/"},
-        "invocations": [
-            {"executionSuccessful": True, "commandLine": report.command, "endTimeUtc": report.created}
-        ],
+        "invocations": [{"executionSuccessful": True, "commandLine": report.command, "endTimeUtc": report.created}],
         "artifacts": [
             {
                 "location": {"uri": model},

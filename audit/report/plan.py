@@ -47,6 +47,11 @@ class Plan:
         return self.stage(name).form == "exact"
 
     @property
+    def samples_some(self) -> bool:
+        """Whether any stage looks at some samples alone."""
+        return any(stage.form == "sampled" for stage in self.stages)
+
+    @property
     def seconds(self) -> float:
         """Predicted for all stages."""
         return sum(stage.seconds for stage in self.stages)

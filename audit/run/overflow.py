@@ -43,4 +43,3 @@ def ordinary_sizes() -> Iterator[None]:
         raise ModelError(f"A number of the audit is too large to be held ({error}): {OVERFLOW}") from error
     except InfiniteMatrix as error:
         raise ModelError(f"A matrix that the audit needs the eigenvalues of is not finite: {OVERFLOW}") from error
-

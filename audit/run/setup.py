@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from audit.curvature.sampled import SampledCurvature, SampleSizes
 from audit.curvature.spectrum import Spectra
 from audit.data.dataset import Data, Split
 from audit.errors import ModelError, UsageError
@@ -17,33 +18,53 @@ from audit.measures.contract import Audit
 from audit.model.base import Model
 from audit.model.batches import as_fed
 from audit.network.capture import Capture
+from audit.network.cost import forward_cost, machine_speed
 from audit.network.hooks import has_convolutions, scores
 from audit.network.layers import Layers, find_layers, nothing_to_measure
-from audit.network.loss import LOSS_OF_TASK, Loss
+from audit.network.loss import LOSS_OF_TASK
 from audit.network.memory import budget_bytes, bytes_per_sample, chunk_size, without_what_does_not_fit
+from audit.network.parameter_gradients import other_parameters
 from audit.network.records import Outcome, Records
+from audit.network.second_derivatives import is_piecewise_linear
+from audit.report.plan import Arithmetic, Plan
+from audit.run.plan import Workload, make_plan
 from audit.settings import Settings
 
 PROBE = 3  # samples that the layers are watched with
 TRAIN_SHARE = 0.4  # of the memory left, for the records of the train split; measures take as much again beside them
 TEST_SHARE = 0.1  # … and of the test split
 BOOTSTRAP_SHARE = 0.1  # … and the most of it that the counts of a bootstrap may take
+TOKEN_SHARE = 16  # a column over tokens takes about so many times the memory and time of a plain one
 WORTHWHILE = 8  # samples at once, below which running all backward passes side by side does not pay
 
 
-def set_up_audit(model: Model, data: Data, task: str, settings: Settings) -> Audit:
-    """Chooses precision, device and chunk size, finds the layers, and runs the test split forward."""
-    network = in_precision(model.network, settings)
+def set_up_audit(model: Model, data: Data, task: str, settings: Settings, plan: Plan | None = None) -> Audit:
+    """Makes the plan, or follows the one given; chooses device and chunk size, and runs both splits forward."""
     train, test = (_tensors(split, task) for split in (data.train, data.test))
-    layers = find_layers(model, _example(model.network, train[0], model.input.batch), settings.conv)
+    example = _example(model.network, train[0], model.input.batch)
+    layers = find_layers(model, example, settings.conv)
     if not layers.dense:
         raise ModelError(nothing_to_measure(model, layers, settings.conv))
+    memory = budget_bytes(settings.memory)
+    if plan is None:
+        speeds = machine_speed(torch.float64), machine_speed(torch.float32)
+        one_batch = example[: model.input.batch]
+        plan = make_plan(_workload(model.network, one_batch, layers, (train[0], test[0])), settings, memory, speeds)
+    network = in_precision(model.network, settings, plan.arithmetic)
     standing = sum(part.numel() * part.element_size() for part in (*train, *test, *network.parameters()))
-    room = Room(budget_bytes(settings.memory), standing)
-    layers, capture, left = _fitted(model, network, LOSS_OF_TASK[task], layers, train[0], room)
-    bootstrap = _bootstrap(settings, len(train[0]), int(BOOTSTRAP_SHARE * left))
-    left -= bootstrap.bytes
-    train_records = Records(capture, *train, int(TRAIN_SHARE * left), full=True)
+    layers, chunks = _fitted(model, network, layers, train[0], Room(memory, standing), plan)
+    capture = Capture(
+        network,
+        layers.dense,
+        LOSS_OF_TASK[task],
+        chunks.size,
+        model.input.batch,
+        chunks.side_by_side,
+        to_input=plan.is_exact("sensitivity"),
+    )
+    bootstrap = _bootstrap(settings, len(train[0]), int(BOOTSTRAP_SHARE * chunks.left))
+    left = chunks.left - bootstrap.bytes
+    train_records = Records(capture, *train, int(TRAIN_SHARE * left), full=plan.is_exact("flatness"))
     test_records = Records(capture, *test, int(TEST_SHARE * left), full=False)
     return Audit(
         model=model,
@@ -61,7 +82,42 @@ def set_up_audit(model: Model, data: Data, task: str, settings: Settings) -> Aud
         spectra=Spectra(train_records, settings.directions, settings.seed),
         bootstrap=bootstrap,
         settings=settings,
+        plan=plan,
+        sampled=_sampled_curvature(capture, train, plan, settings, left),
     )
+
+
+def _workload(network: nn.Module, example: Tensor, layers: Layers, splits: tuple[Tensor, Tensor]) -> Workload:
+    train, test = splits
+    return Workload(
+        samples=len(train),
+        tests=len(test),
+        outputs=scores(network, example).shape[1],
+        cost=forward_cost(network, example, [layer.module for layer in layers.dense]),
+        layers=layers.dense,
+        curved=not is_piecewise_linear(network),
+        beyond=sum(network.get_parameter(name).numel() for name in other_parameters(network, layers.dense)),
+        input_numbers=example[0].numel() if example.is_floating_point() else 0,
+        convolves=has_convolutions(network),
+    )
+
+
+def _sampled_curvature(
+    capture: Capture, train: tuple[Tensor, Tensor], plan: Plan, settings: Settings, room: int
+) -> SampledCurvature | None:
+    """What stands for full records where these are too many."""
+    stage = plan.stage("flatness")
+    if stage.form != "sampled":
+        return None
+    sizes = SampleSizes(
+        samples=stage.samples,
+        draws=1,
+        columns=stage.columns,
+        token_columns=max(1, stage.columns // TOKEN_SHARE),
+        directions=settings.directions,
+        room=room // 4,
+    )
+    return SampledCurvature(capture, *train, sizes, settings.seed)
 
 
 @dataclass(frozen=True)
@@ -77,13 +133,22 @@ class Room:
         return self.budget - self.standing
 
 
+@dataclass(frozen=True)
+class Chunks:
+    """How samples are run through the network."""
+
+    size: int
+    side_by_side: bool  # whether the backward passes of all scores run at once
+    left: int  # bytes beside one chunk
+
+
 def _fitted(
-    model: Model, network: nn.Module, loss: Loss, layers: Layers, x: Tensor, room: Room
-) -> tuple[Layers, Capture, int]:
-    """The layers that fit into the room, how their samples are run, and the bytes that are left beside a chunk."""
+    model: Model, network: nn.Module, layers: Layers, x: Tensor, room: Room, plan: Plan
+) -> tuple[Layers, Chunks]:
+    """The layers that fit into the room, and how their samples are run."""
     batch = model.input.batch
     example = _example(network, x, batch)
-    outputs = scores(network, example[:batch]).shape[1]
+    outputs = scores(network, example[:batch]).shape[1] if plan.is_exact("flatness") else 1
     layers = without_what_does_not_fit(network, example[: batch or 1], layers, outputs, room.free)
     convolves = has_convolutions(network)
     side_by_side = not convolves
@@ -93,8 +158,7 @@ def _fitted(
         per_sample = bytes_per_sample(network, example[:batch], layers.dense, outputs, side_by_side)
     patches = any(layer.patches is not None for layer in layers.dense)  # they outweigh the backward passes
     chunk = chunk_size(per_sample, room.budget, room.standing, in_turn=convolves and not patches)
-    capture = Capture(network, layers.dense, loss, chunk, batch, side_by_side)
-    return layers, capture, room.free - chunk * per_sample
+    return layers, Chunks(chunk, side_by_side, room.free - chunk * per_sample)
 
 
 def _bootstrap(settings: Settings, samples: int, room: int) -> Bootstrap:
@@ -103,9 +167,9 @@ def _bootstrap(settings: Settings, samples: int, room: int) -> Bootstrap:
     return Bootstrap(settings.bootstrap, settings.seed, keep)
 
 
-def in_precision(network: nn.Module, settings: Settings) -> nn.Module:
+def in_precision(network: nn.Module, settings: Settings, arithmetic: Arithmetic) -> nn.Module:
     """A copy of the network in the audit's arithmetic, on the audit's device, that nothing will train."""
-    dtype = torch.float32 if settings.precision == "float32" else torch.float64
+    dtype = torch.float32 if arithmetic == "float32" else torch.float64
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: this machine has no CUDA device that torch can use; say --device cpu.")
     cuda = settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())

@@ -105,9 +105,7 @@ def with_calibration(report: Report, rng: random.Random) -> Report:
         test = replace(block.test, overconfidence=off, overconfidence_ci95=bounds, ece_ci95=error)
         return replace(report, calibration=replace(block, test=test))
     outputs = [
-        replace(
-            output, coverage=[replace(part, difference=off, difference_ci95=bounds) for part in output.coverage]
-        )
+        replace(output, coverage=[replace(part, difference=off, difference_ci95=bounds) for part in output.coverage])
         for output in block.outputs
     ]
     return replace(report, calibration=replace(block, outputs=outputs))

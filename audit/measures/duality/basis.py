@@ -7,8 +7,10 @@ are those that diagonalise the covariance of the effective gradients g there, an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,9 +18,70 @@ from torch import Tensor
 from audit.curvature.spectrum import ONE_SPACE, EigenPairs
 from audit.maths.blocks import DIRECTIONS, blocks
 from audit.maths.decompositions import svd
+from audit.maths.gram import ColumnPairs
+from audit.measures.duality.dual_weights import Dual
 
 UNVARYING = 1e-12  # a deviation below this share of the total one is rounding
 FAINT = 1e-10  # … and below this one too near to rounding to tell directions of one eigenspace apart
+
+
+class Vectors(Protocol):
+    """N orthonormal matrices [out, in], formed or in factors."""
+
+    def __len__(self) -> int: ...
+
+    def along(self, dual: Dual) -> Tensor:
+        """ΔW_k·E_n of some pairs [k, N]."""
+
+    def matrix(self, n: int) -> Tensor:
+        """E_n [out, in]."""
+
+    def mixed(self, space: slice, weights: Tensor) -> Tensor:
+        """Σ_n weights_n E_n over some vectors [out, in]."""
+
+
+@dataclass(frozen=True)
+class Formed:
+    """Vectors as they are."""
+
+    E: Tensor  # [N, out, in]
+
+    def __len__(self) -> int:
+        return len(self.E)
+
+    def along(self, dual: Dual) -> Tensor:
+        """ΔW_k·E_n [k, N]."""
+        return dual.project(self.E)
+
+    def matrix(self, n: int) -> Tensor:
+        """E_n [out, in]."""
+        return self.E[n]
+
+    def mixed(self, space: slice, weights: Tensor) -> Tensor:
+        """Σ_n weights_n E_n [out, in]."""
+        return torch.einsum("noi,n->oi", self.E[space], weights)
+
+
+@dataclass(frozen=True)
+class Factored:
+    """Vectors that would take too much memory: each a sum over columns of the Hessian's root."""
+
+    pairs: ColumnPairs
+
+    def __len__(self) -> int:
+        return len(self.pairs.values)
+
+    def along(self, dual: Dual) -> Tensor:
+        """ΔW_k·E_n [k, N]."""
+        return self.pairs.project(dual.u, dual.p)
+
+    def matrix(self, n: int) -> Tensor:
+        """E_n [out, in]."""
+        return self.pairs.matrix(n)
+
+    def mixed(self, space: slice, weights: Tensor) -> Tensor:
+        """Σ_n weights_n E_n [out, in]."""
+        return self.pairs.columns.combined(weights @ self.pairs.weights[space])
 
 
 @dataclass(frozen=True)
@@ -26,7 +89,7 @@ class Basis:
     """Orthonormal directions, as the eigenproblem gave them."""
 
     values: Tensor  # [N]  eigenvalues, descending
-    vectors: Tensor  # [N, out, in]
+    vectors: Vectors
     complete: bool
     residual: float  # largest ‖H e − λ e‖ / |λ|_max
     orthonormality: float  # largest entry of |E Eᵀ − 1|
@@ -41,7 +104,7 @@ class Projections:
     values: Tensor  # [N]  eᵀ H e
     sigma_g: Tensor  # [N]  0 where it is rounding alone
     moments: Moments
-    leading: Tensor  # [m, out, in]  the first directions themselves
+    leading: Leading  # the first directions themselves
 
 
 def hessian_basis(pairs: EigenPairs) -> Basis:
@@ -52,8 +115,15 @@ def hessian_basis(pairs: EigenPairs) -> Basis:
     else:
         known, trace = int((pairs.values > ONE_SPACE * pairs.values.abs().max()).sum()), None
     residual = float(pairs.residuals[:known].max()) if known else 0.0
-    vectors = pairs.vectors[:known]
-    return Basis(pairs.values[:known], vectors, complete, residual, _orthonormality(vectors), trace)
+    E = pairs.vectors[:known]
+    return Basis(pairs.values[:known], Formed(E), complete, residual, _orthonormality(E), trace)
+
+
+def column_basis(pairs: ColumnPairs) -> Basis:
+    """The eigenvectors of the columns that carry most of the Hessian's trace: exactly orthonormal on these columns."""
+    known = int((pairs.values > ONE_SPACE * pairs.values.abs().max()).sum()) if len(pairs.values) else 0
+    kept = replace(pairs, values=pairs.values[:known], weights=pairs.weights[:known])
+    return Basis(kept.values, Factored(kept), False, 0.0, pairs.orthonormality, None)
 
 
 def _orthonormality(vectors: Tensor) -> float:
@@ -76,11 +146,34 @@ def resolve_eigenspaces(basis: Basis, w: Tensor, s: Tensor, leading: int) -> Pro
     found = moments(w, s)
     sigma_g = torch.where(found.sigma_g > UNVARYING * found.sigma_g.norm(), found.sigma_g, 0.0)
     order = _order(sigma_g, found.sigma_w)
-    vectors = [_direction(basis, rotations, int(n)) for n in order[:leading]]
     # an eigenvector has no sign of its own: the first ones point to where the test samples lie in the mean
-    towards = torch.where(w[:, order[:leading]].mean(0) < 0, -1.0, 1.0)
-    leading_vectors = torch.stack(vectors) * towards[:, None, None] if vectors else basis.vectors[:0]
-    return Projections(w[:, order], basis.values[order], sigma_g[order], found.in_order(order), leading_vectors)
+    towards = torch.where(w[:, order[:leading]].mean(0) < 0, -1.0, 1.0).tolist()
+    first = Leading(basis.vectors, rotations, order[:leading].tolist(), towards)
+    return Projections(w[:, order], basis.values[order], sigma_g[order], found.in_order(order), first)
+
+
+@dataclass(frozen=True)
+class Leading:
+    """The first directions after the rotations; each is formed when its turn comes, for one may be large."""
+
+    vectors: Vectors
+    rotations: list[tuple[slice, Tensor]]
+    order: list[int]  # which of the vectors
+    towards: list[float]  # 1 or −1
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """Each [out, in]."""
+        for n, sign in zip(self.order, self.towards, strict=True):
+            yield self._direction(n) * sign
+
+    def _direction(self, n: int) -> Tensor:
+        for space, rotation in self.rotations:
+            if space.start <= n < space.stop:
+                return self.vectors.mixed(space, rotation[:, n - space.start])
+        return self.vectors.matrix(n)
 
 
 def _order(sigma_g: Tensor, sigma_w: Tensor) -> Tensor:
@@ -115,14 +208,6 @@ def _principal(samples: Tensor) -> tuple[Tensor, Tensor]:
         centred = torch.linalg.qr(centred, mode="r").R  # the same right singular vectors, without a [K, K] factor
     _, widths, V = svd(centred, full_matrices=True)
     return V.mT, widths / len(samples) ** 0.5
-
-
-def _direction(basis: Basis, rotations: list[tuple[slice, Tensor]], n: int) -> Tensor:
-    """Direction n after the rotations  [out, in]."""
-    for space, rotation in rotations:
-        if space.start <= n < space.stop:
-            return torch.einsum("noi,n->oi", basis.vectors[space], rotation[:, n - space.start])
-    return basis.vectors[n]
 
 
 # Deviations and covariances of all pairs along all directions, in one sweep, a few directions at a time.

@@ -142,6 +142,12 @@ class DualityBlock:
     basis_residual: float | None = says("largest |H e - λ e| over the largest eigenvalue", default=None)
     basis_orthonormality: float | None = says("largest entry of |E Eᵀ - 1|, E the directions as rows", default=None)
     directions: int | None = says("directions kept", default=None)
+    form: str = says("exact: of the Hessian over all train samples; sampled: over some of its columns", default="exact")
+    columns: int | None = says("columns of the Hessian's root behind sampled directions", default=None)
+    eigenvalues_dropped: float | None = says(
+        "trace of the columns left out: no eigenvalue of the whole Hessian is larger than those here by more",
+        default=None,
+    )
     eigenvalues: list[float] = says("of the Hessian, in the order of sigma_g", default_factory=list)
     sigma_g: list[float] = says("sharpness: deviation of the effective gradients by direction", default_factory=list)
     sigma_w: list[float] = says("size: deviation of the dual weights by direction", default_factory=list)

@@ -53,7 +53,7 @@ def decompose(duals: Duals, numbers: LayerPairs, basis: Basis, leading: int, cla
     """Splits the gap along `basis`, sharp directions first."""
     alive = numbers.alive
     s = numbers.s[alive]
-    found = resolve_eigenspaces(basis, duals.project(basis.vectors)[alive], s, leading)
+    found = resolve_eigenspaces(basis, duals.along(basis.vectors)[alive], s, leading)
     w, contribution, sigma_w = found.w, found.moments.contribution, found.moments.sigma_w
     pairs = _pair_columns(duals, numbers, found)
     c = _correlations(numbers, found.sigma_g, sigma_w, contribution)

@@ -83,8 +83,8 @@ class Dual:
         u, p = (nn.functional.pad(part, (0, 0, 0, 0, 0, rows - len(part))) for part in (self.u, self.p))
         if self._smaller_formed:
             dW = u.mT @ p
-            return lambda x: x @ dW.mT
-        return lambda x: (x @ p.mT) @ u
+            return lambda x: x.to(dW) @ dW.mT
+        return lambda x: (x.to(p) @ p.mT) @ u
 
 
 def dual_weights(W: Tensor, x: Tensor, x_test: Tensor) -> Dual:

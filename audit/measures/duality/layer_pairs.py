@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from audit.measures.duality.basis import Vectors
 from audit.measures.duality.dual_weights import Dual, dual_weights, loss_with, shifted_losses, uses_of
 from audit.measures.duality.pairs import PairChunk, Pairs
 from audit.network.layers import DenseLayer
 
-TOLERANCE = 1e-9  # of the duality, relative to the largest loss where that is above 1
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}  # of the duality, relative to the largest loss if above 1
 CANCELLED = 1e-13  # a variance below this share of its second moment is rounding
 
 
@@ -95,9 +96,18 @@ class Duals:
         numbers = len(pairs) * layer.tokens * (layer.in_features + layer.out_features)
         self._kept: dict[int, Dual] | None = {} if layer.tokens > 1 and 8 * numbers <= pairs.room else None
 
+    @property
+    def tolerance(self) -> float:
+        """Of the equality, in the arithmetic of the pairs."""
+        return TOLERANCE[next(self.pairs.capture.network.parameters()).dtype]
+
     def __iter__(self) -> Iterator[tuple[PairChunk, Dual]]:
         for chunk in self.pairs:
             yield chunk, self._of(chunk)
+
+    def along(self, vectors: Vectors) -> Tensor:
+        """ΔW_k·E_n of all pairs  [K, N]."""
+        return torch.cat([vectors.along(dual) for _, dual in self])
 
     def project(self, E: Tensor) -> Tensor:
         """ΔW_k·E_n of all pairs  [K, N]; E [N, out, in]."""
@@ -113,8 +123,8 @@ class Duals:
         return dual
 
 
-def measure_pairs(duals: Duals) -> LayerPairs:
-    """Walks over the pairs once and really runs every partner with its dual weights."""
+def measure_pairs(duals: Duals, checked: int | None = None) -> LayerPairs:
+    """Walks over the pairs once and really runs every partner with its dual weights, or about `checked` of them."""
     columns: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     worst, largest, elsewhere = 0.0, 0.0, False
     sum_w, sum_g = torch.zeros_like(duals.W), torch.zeros_like(duals.W)
@@ -123,18 +133,21 @@ def measure_pairs(duals: Duals) -> LayerPairs:
         alive = dual.alive.double()
         sum_w += dual.weighted_sum(alive)
         sum_g += dual.weighted_sum(torch.where(squared > 0, alive * gap / squared.clamp(min=1e-300), 0.0))
-        if not elsewhere:
-            dual_loss = _dual_losses(duals, chunk, dual)
-            elsewhere = not columns and _used_elsewhere(duals, chunk, dual, dual_loss)
-        if elsewhere:
-            dual_loss = torch.stack([_really(duals, chunk, dual, k) for k in range(len(gap))])
-        columns.append((dual.alive, gap, squared, (dual_loss - chunk.test.loss).abs()))
-        worst = max(worst, _answer_error(chunk, duals.layer, dual))
+        error = torch.zeros_like(gap)
+        if checked is None or chunk.positions.start < checked:
+            if not elsewhere:
+                dual_loss = _dual_losses(duals, chunk, dual)
+                elsewhere = not columns and _used_elsewhere(duals, chunk, dual, dual_loss)
+            if elsewhere:
+                dual_loss = torch.stack([_really(duals, chunk, dual, k) for k in range(len(gap))])
+            error = (dual_loss - chunk.test.loss).abs()
+            worst = max(worst, _answer_error(chunk, duals.layer, dual))
+        columns.append((dual.alive, gap, squared, error))
         largest = max(largest, float(chunk.test.loss.max()))
     alive, gap, squared, error = (torch.cat(column) for column in zip(*columns, strict=True))
     used = max(1, int(alive.sum()))
     return LayerPairs(
-        alive, gap, squared, sum_w / used, sum_g / used, error, worst, TOLERANCE * max(1.0, largest), elsewhere
+        alive, gap, squared, sum_w / used, sum_g / used, error, worst, duals.tolerance * max(1.0, largest), elsewhere
     )
 
 
@@ -154,7 +167,7 @@ def _used_elsewhere(duals: Duals, chunk: PairChunk, dual: Dual, dual_loss: Tenso
         return True
     k = int(dual.squared_norm().argmax())
     shifted = float(dual_loss[k])
-    return not abs(float(_really(duals, chunk, dual, k)) - shifted) <= TOLERANCE * max(1.0, shifted)
+    return not abs(float(_really(duals, chunk, dual, k)) - shifted) <= duals.tolerance * max(1.0, shifted)
 
 
 def _really(duals: Duals, chunk: PairChunk, dual: Dual, k: int) -> Tensor:

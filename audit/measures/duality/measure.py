@@ -14,7 +14,7 @@ from torch import Tensor
 
 from audit.curvature.hessian import DENSE_LIMIT
 from audit.measures.contract import Audit, Measure, Measurement
-from audit.measures.duality.basis import hessian_basis
+from audit.measures.duality.basis import Basis, column_basis, hessian_basis
 from audit.measures.duality.block import DualityBlock
 from audit.measures.duality.card import CARDS
 from audit.measures.duality.decompose import Decomposition, decompose
@@ -48,6 +48,7 @@ from audit.report.fields import Card
 SAME_LABEL = "the nearest train sample with the same label (Euclidean; of equally near ones the first)"
 ANY_LABEL = "the nearest train sample, whatever its target (Euclidean; of equally near ones the first)"
 
+CHECKED = 64  # pairs that the duality is checked on where all would take too long
 ALL_ZERO = "every train partner reaches this layer as the zero vector: no weight acts on it"
 
 
@@ -83,6 +84,8 @@ class DualityFold:
         self._traces = {layer.name: 0.0 for layer in audit.layers if _may_be_incomplete(layer)}
         self._evidence: dict[str, Evidence] = {}
         self._curvature = {layer.name: "hessian" for layer in audit.layers}
+        if audit.sampled is not None:
+            self._curvature |= dict.fromkeys(audit.sampled.residuals.curved, "gauss-newton")
         self._too_curved: dict[str, str] = {}
         self._activations: LayerActivations | None = None
         self._curved: set[str] = set()  # layers with a curved network behind them
@@ -142,8 +145,10 @@ class DualityFold:
         too_large = self._too_curved.get(layer.name) or too_many_patches(layer, len(pairs))
         if too_large is not None:
             return replace(nothing, skipped=too_large)
+        if self._audit.sampled is not None and (why := self._not_dual(layer, pairs)) is not None:
+            return replace(nothing, skipped=why)
         duals = Duals(pairs, layer)
-        numbers = measure_pairs(duals)
+        numbers = measure_pairs(duals, CHECKED if self._audit.plan.samples_some else None)
         used = int(numbers.alive.sum())
         checked = replace(nothing, pairs=used, dropped=len(pairs) - used)
         if not used:
@@ -155,17 +160,35 @@ class DualityFold:
             checked = replace(checked, approximate=True, approximation=approximation(numbers))
         return self._decomposed(checked, duals, numbers)
 
+    def _not_dual(self, layer: DenseLayer, pairs: Pairs) -> str | None:
+        """Seen on a few pairs, before all are run: why the layer has no duality."""
+        numbers = measure_pairs(Duals(pairs.first(CHECKED), layer))
+        if not bool(numbers.alive.any()) or numbers.max_residual <= numbers.tolerance or is_fitted(layer, numbers):
+            return None
+        return why_not_dual(layer, numbers)
+
     def _decomposed(self, block: DualityBlock, duals: Duals, numbers: LayerPairs) -> DualityBlock:
         settings, layer = self._audit.settings, duals.layer
-        basis = hessian_basis(self._audit.spectra.leading(layer))
+        basis = self._basis(layer)
         classes = len(class_names(self._audit)) if self._labelled else None
         found = decompose(duals, numbers, basis, settings.widths, classes)
         self._evidence[layer.name] = found.evidence
         trace = self._trace(layer) if basis.trace is None else basis.trace
         block = replace(filled(block, numbers, basis, found), trace_hessian=trace)
+        if self._audit.sampled is not None:
+            pairs = self._audit.sampled.pairs(layer)
+            block = replace(block, form="sampled", columns=pairs.count, eigenvalues_dropped=pairs.dropped)
         return self._with_widths(block, duals, found)
 
+    def _basis(self, layer: DenseLayer) -> Basis:
+        sampled = self._audit.sampled
+        if sampled is None:
+            return hessian_basis(self._audit.spectra.leading(layer))
+        return column_basis(sampled.pairs(layer))
+
     def _trace(self, layer: DenseLayer) -> float:
+        if self._audit.sampled is not None:
+            return float(self._audit.sampled.sums.layers[layer.name].trace.value)
         rest = residual_trace_of(self._audit, layer.name) if layer.name in self._curved else 0.0
         return (self._traces[layer.name] + rest) / len(self._audit.train)
 

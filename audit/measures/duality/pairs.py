@@ -31,19 +31,25 @@ class Pairs:
     """All pairs of an audit: walked over as often as needed, kept if they fit into a sixteenth of the memory budget.
 
     Everything about a pair is computed in float64, whatever the precision of the capture pass: the duality is an
-    equality, and it is checked as one.
+    equality, and it is checked as one. Only where a plan samples, and passes are dear, they run in its own arithmetic.
     """
 
     def __init__(self, audit: Audit, partner: Tensor) -> None:
         self.rows = torch.nonzero(partner >= 0)[:, 0]  # positions in the test split
         self.partner = partner[self.rows]  # positions in the train split
         self.unpaired = len(partner) - len(self.rows)
-        self.capture = in_float64(audit.capture)
+        self.capture = audit.capture if audit.plan.samples_some else in_float64(audit.capture)
         self._audit, self.room = audit, budget_bytes(audit.settings.memory) // 16
         self._kept: list[PairChunk] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def first(self, count: int) -> Pairs:
+        """The first `count` of them."""
+        few = copy.copy(self)
+        few.rows, few.partner, few._kept = self.rows[:count], self.partner[:count], None
+        return few
 
     def __iter__(self) -> Iterator[PairChunk]:
         if self._kept is not None:

@@ -120,8 +120,6 @@ def _of_root(added: Array, sigma: float) -> float:
     return _error(added) / (2 * sigma) if sigma > 0 else 0.0
 
 
-
-
 # Bootstrap over pairs: how sure the split is, with its directions held fixed.
 # A contribution is ⟨s w²⟩ − ⟨s w⟩·⟨w⟩ summed over directions (g = s ΔW). The first term is a mean over pairs. The
 # second is a product of two means, tiny beside it; around the sample means it is taken to first order, and what is

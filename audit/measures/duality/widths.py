@@ -16,13 +16,14 @@ from torch import Tensor, fx, nn
 
 from audit.maths.blocks import blocks
 from audit.maths.intervals import standard_error
+from audit.measures.duality.basis import Leading
 from audit.measures.duality.block import Width
 from audit.measures.duality.dual_weights import as_raw, shifted_losses
 from audit.network.capture import Capture
 from audit.network.hooks import hooked, scores
 from audit.network.layers import DenseLayer
 
-AGREEMENT = 1e-10
+AGREEMENT = {torch.float64: 1e-10, torch.float32: 1e-4}
 
 Losses = Callable[[float], Tensor]  # t → losses [n]
 
@@ -40,7 +41,8 @@ class Lines:
             return
         self._given, self._z, f = activations.of(layer)
         self.own = capture.loss.value(f.double(), self._y)
-        if not torch.allclose(self._tail_losses(self._z), self.own, rtol=AGREEMENT, atol=AGREEMENT):
+        allowed = AGREEMENT[self._z.dtype]
+        if not torch.allclose(self._tail_losses(self._z), self.own, rtol=allowed, atol=allowed):
             self._tail = None
 
     @property
@@ -53,9 +55,11 @@ class Lines:
         if self._tail is None:
             return lambda t: self._whole_losses(t * E)
         if self._layer.patches is not None:
-            moved = self._layer.patches.convolve(E, self._given)
+            moved = self._layer.patches.convolve(E.to(self._given), self._given)
         else:
-            moved = as_raw(self._layer.arrange_input(self._given, len(self._x)) @ E.T, self._z, self._layer)
+            moved = as_raw(
+                self._layer.arrange_input(self._given, len(self._x)) @ E.to(self._given).T, self._z, self._layer
+            )
         return lambda t: self._tail_losses(self._z + t * moved)
 
     @torch.no_grad()
@@ -67,7 +71,9 @@ class Lines:
     def _whole_losses(self, change: Tensor) -> Tensor:
         parts = blocks(len(self._x), 1, self._capture.forward_size)
         given = ((self._x[part], self._y[part]) for part in parts)
-        return torch.cat([shifted_losses(self._capture, self._layer, lambda x: x @ change.T, *part) for part in given])
+        return torch.cat(
+            [shifted_losses(self._capture, self._layer, lambda x: x @ change.to(x).T, *part) for part in given]
+        )
 
 
 def cut_behind(network: nn.Module, layer: DenseLayer) -> fx.GraphModule | None:
@@ -169,8 +175,8 @@ def spaced(count: int, most: int = SAMPLES) -> Tensor:
     return torch.linspace(0, count - 1, min(count, most), dtype=torch.float64).round().long()
 
 
-def flatness_widths(lines: Lines, directions: Tensor, curvatures: list[float], weight_norm: float) -> list[Width]:
-    """F_n for each of `directions` [m, out, in], with eᵀ H e beside it for the first step."""
+def flatness_widths(lines: Lines, directions: Leading, curvatures: list[float], weight_norm: float) -> list[Width]:
+    """F_n for each of `directions`, with eᵀ H e beside it for the first step."""
     if lines.mean_loss == 0:
         why = "not defined: the train loss is exactly zero, so there is nothing to double"
         return [_none(n + 1, why) for n in range(len(directions))]

@@ -47,6 +47,11 @@ class LayerFlatness:
     form: str = says("exact: over all captured train samples; sampled: estimated, with its errors", default="exact")
     samples: int | None = says("train samples behind sampled numbers", default=None)
     columns: int | None = says("columns of the Hessian's root behind a sampled lambda_max", default=None)
+    residual_trace: float | None = says(
+        "what the Gauss–Newton part leaves out of the trace, where the network after the layer is curved", default=None
+    )
+    residual_trace_ci95: Interval = None
+    residual_samples: int | None = says("train samples behind residual_trace", default=None)
     lambda_max_bounds: Interval = says(
         "of a sampled lambda_max: the largest eigenvalue is no smaller than the first and, up to the error of the "
         "trace, no larger than the second",

@@ -18,9 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from audit.curvature.sampled import SampledCurvature
 from audit.measures.contract import Audit, Fold, Measure, Measurement, feeds_itself
 from audit.measures.flatness.block import LayerFlatness, NetworkFlatness
 from audit.measures.flatness.card import CARDS
+from audit.measures.flatness.sampled import sampled_layer, sampled_network
 from audit.measures.flatness.summary import Draws, Sums, Top, layer_block, network_block
 from audit.measures.flatness.terms import terms_of
 from audit.network.layers import DenseLayer, dense_only
@@ -43,7 +45,7 @@ class Flatness:
 
     def start(self, audit: Audit) -> Fold:
         """Begins an audit."""
-        return _Fold(audit)
+        return _Fold(audit) if audit.sampled is None else _SampledFold(audit, audit.sampled)
 
 
 MEASURE: Measure = Flatness()
@@ -109,6 +111,34 @@ class _Fold:
         notes = [f"{name} is not among them: {why}" for name, why in {**self._skipped, **outside}.items()]
         measured = {layer.name: blocks[layer.name] for layer in summed}
         return replace(network_block(measured, draws.of(places)), notes=notes)
+
+
+class _SampledFold:
+    """Where all samples are too many; nothing is seen of records, for there are none."""
+
+    def __init__(self, audit: Audit, sampled: SampledCurvature) -> None:
+        self._audit, self._sampled = audit, sampled
+
+    def see(self, record: Record, products: Products) -> None:
+        """Nothing."""
+
+    def finish(self) -> Measurement:
+        """Everything from random signs and columns of most energy."""
+        audit = self._audit
+        reasons = {layer.name: _why_not(audit, layer) for layer in audit.layers}
+        blocks = {
+            layer.name: sampled_layer(self._sampled, layer)
+            if (why := reasons[layer.name]) is None
+            else LayerFlatness(_norm2(audit, layer), skipped=why)
+            for layer in audit.layers
+        }
+        outside = {layer.name: CONVOLUTION for layer in audit.layers if layer not in dense_only(audit.layers)}
+        left_out = {name: why for name, why in {**reasons, **outside}.items() if why is not None}
+        summed = [name for name in blocks if name not in left_out]
+        if not summed:
+            return Measurement(blocks, NetworkFlatness(skipped=NO_LAYER))
+        notes = [f"{name} is not among them: {why}" for name, why in left_out.items()]
+        return Measurement(blocks, sampled_network(blocks, summed, self._sampled.sums, notes))
 
 
 def _why_not(audit: Audit, layer: DenseLayer) -> str | None:

@@ -9,7 +9,7 @@ from audit.maths.gram import ColumnPairs
 from audit.maths.shares import Z95
 from audit.measures.flatness.block import LayerFlatness, NetworkFlatness
 from audit.network.layers import DenseLayer
-from audit.network.random_signs import Estimate, LayerForms
+from audit.network.random_signs import Estimate, LayerForms, SignSums
 from audit.report.fields import Interval
 
 GAUSS_NEWTON = "gauss-newton"
@@ -19,10 +19,11 @@ CURVED = (
 )
 
 
-def sampled_layer(curvature: SampledCurvature, layer: DenseLayer, curved: bool) -> LayerFlatness:
+def sampled_layer(curvature: SampledCurvature, layer: DenseLayer) -> LayerFlatness:
     """One layer's numbers, each with its interval or bounds."""
+    curved, residual = layer.name in curvature.residuals.curved, curvature.residuals.traces.get(layer.name)
     forms = curvature.sums.layers[layer.name]
-    pairs = curvature.pairs(layer, 1)
+    pairs = curvature.pairs(layer)
     norm2 = float(layer.weight(curvature.capture.network).double().square().sum())
     low = float(pairs.values[0]) if len(pairs.values) else 0.0
     trace = float(forms.trace.value)
@@ -52,16 +53,19 @@ def sampled_layer(curvature: SampledCurvature, layer: DenseLayer, curved: bool) 
         hessian=GAUSS_NEWTON if curved else "exact",
         form="sampled",
         samples=forms.trace.samples,
-        columns=len(pairs.columns),
+        columns=pairs.count,
+        residual_trace=float(residual.value) if curved and residual is not None else None,
+        residual_trace_ci95=_interval(residual) if curved and residual is not None else None,
+        residual_samples=residual.samples if curved and residual is not None else None,
         notes=[CURVED] if curved else [],
     )
 
 
 def sampled_network(
-    blocks: Mapping[str, LayerFlatness], summed: Sequence[str], total: Estimate, notes: list[str]
+    blocks: Mapping[str, LayerFlatness], summed: Sequence[str], sums: SignSums, notes: list[str]
 ) -> NetworkFlatness:
     """Maxima over the layers `summed`, and their sums as they came out in each draw."""
-    layers = [blocks[name] for name in summed]
+    layers, total = [blocks[name] for name in summed], sums.total(summed)
 
     def largest(name: str) -> tuple[float, Interval]:
         best = max(layers, key=lambda block: getattr(block, name))

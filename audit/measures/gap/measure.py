@@ -201,8 +201,6 @@ def answers(outcome: Outcome) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 # How well a regression fits one split: RMSE and R², with bootstrap intervals over samples.
 
 
-
-
 @dataclass(frozen=True)
 class Fit:
     """Two numbers of a split; `r2` is None where a target never varies."""

@@ -51,9 +51,15 @@ class _HygieneFold:
         if not self.last.fed_by_input:
             self.features.append(record.layers[self.last.name].x.flatten(1))
 
+    def _walk(self) -> Tensor | None:
+        """The features by a forward pass of their own, where no record was seen."""
+        if self.last.fed_by_input:
+            return None
+        return torch.cat([record.layers[self.last.name].x.flatten(1) for record in self.audit.train])
+
     def finish(self) -> Measurement:
         """Everything about the data at once."""
-        samples = Samples(self.audit, torch.cat(self.features) if self.features else None)
+        samples = Samples(self.audit, torch.cat(self.features) if self.features else self._walk())
         twins, train = samples.twins, self.audit.data.train
         outcomes = self.audit.train_outcome, self.audit.test_outcome
         searched = len(train) / max(train.total, len(train))

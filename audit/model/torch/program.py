@@ -194,9 +194,7 @@ def model_of(
     )
 
 
-def _head(
-    found: Canonical, program: ExportedProgram, fake: Tensor, spec: InputSpec
-) -> tuple[str, tuple[str, ...]]:
+def _head(found: Canonical, program: ExportedProgram, fake: Tensor, spec: InputSpec) -> tuple[str, tuple[str, ...]]:
     """The final layer that was taken off, or what the outputs show when the network is tried; and a sentence."""
     if found.head != "none":
         return found.head, (head_note(found.output, found.head),)

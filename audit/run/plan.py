@@ -1,0 +1,166 @@
+"""Makes the plan of an audit: what is measured on all samples, and what on how many, within a time and a memory budget.
+
+Everything is counted, not timed: the operations of each form over a coarse speed of the machine, a power of two, so
+that two runs on one machine make the same plan. If all exact forms fit the budget together, all are taken. Otherwise a
+stage stays exact only where that costs next to nothing, and the others are sampled, each with as many samples, in
+powers of two, as its share of the budget allows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from audit.curvature.hessian import DENSE_LIMIT
+from audit.errors import UsageError
+from audit.network.cost import Cost
+from audit.network.layers import DenseLayer
+from audit.report.plan import Plan, PlannedStage
+from audit.settings import Settings
+
+SECONDS = {"": 1.0, "S": 1.0, "M": 60.0, "H": 3600.0}
+FITS = 0.8  # of the budget, that the exact forms may be predicted to take together
+NEXT_TO_NOTHING = 0.05  # of the budget: an exact form below it is taken also where not all are
+BACKWARD = 2.0  # operations of a backward pass, in those of a forward pass
+PRODUCTS = 85  # with a large layer's Hessian until its leading directions have converged
+EIGH = 25.0  # operations of an eigendecomposition, in cubes of the side
+SECOND = 6.0  # operations of a second derivative, in those of a forward pass
+CHECKED = 64  # samples that the exact self-checks look at
+OVERHEAD = 2.0  # of what is not counted: copies, small matrices, intervals
+DOUBLE_CONVOLUTIONS = 4.0  # how much slower convolutions are in double precision than matrix products
+
+SHARES = {"flatness": 0.35, "fisher": 0.2, "sensitivity": 0.25, "checks": 0.05}  # of the budget, for what is sampled
+MOST_SAMPLES = {"flatness": 2048, "fisher": 256, "sensitivity": 256, "checks": 8}
+LEAST_SAMPLES = {"flatness": 64, "fisher": 16, "sensitivity": 8, "checks": 2}
+COLUMNS, TOKEN_COLUMNS = 4096, 256  # of a layer with one vector per sample, and of one over tokens
+TOO_LONG = "all samples would take about {exact}, more than --budget leaves"
+TOO_LARGE = "all samples would take about {exact} of memory, more than --memory leaves"
+QUICK = "left out by --quick"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What an audit is about, in numbers."""
+
+    samples: int  # n, train
+    tests: int
+    outputs: int  # C
+    cost: Cost  # of one sample's forward pass
+    layers: Sequence[DenseLayer]
+    curved: bool  # whether the network may be curved behind a layer
+    beyond: int  # parameters outside the dense layers
+    input_numbers: int  # of one sample; 0 where it has no derivative
+    convolves: bool
+
+
+def budget_seconds(budget: str) -> float | None:
+    """Seconds of "90s", "5m", "1.5h"; None of "none".
+
+    >>> budget_seconds("1.5m"), budget_seconds("none")
+    (90.0, None)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([SMH]?)\s*", budget.upper())
+    if budget.strip().lower() == "none":
+        return None
+    if match is None or float(match[1]) == 0:
+        raise UsageError(f"--budget: {budget!r} is not an amount of time; write it like 90s, 5m, 1h or none.")
+    return float(match[1]) * SECONDS[match[2]]
+
+
+def make_plan(work: Workload, settings: Settings, memory: int, speeds: tuple[float, float]) -> Plan:
+    """The plan; `speeds`: operations per second in double and in single precision, as powers of two."""
+    budget = budget_seconds(settings.budget)
+    double, single = speeds
+    exact = dict(exact_seconds(work, settings, double / (DOUBLE_CONVOLUTIONS if work.convolves else 1.0)))
+    plan = Plan(budget=budget, memory=memory, arithmetic=settings.precision, operations=work.cost.operations)
+    if budget is None or sum(exact.values()) <= FITS * budget:
+        stages = [PlannedStage(name=name, seconds=seconds) for name, seconds in exact.items()]
+        return replace(plan, speed=double, stages=stages)
+    stages = [_stage(name, seconds, work, budget, single) for name, seconds in exact.items()]
+    return replace(plan, arithmetic="float32", speed=single, stages=stages)
+
+
+def exact_seconds(work: Workload, settings: Settings, speed: float) -> Iterator[tuple[str, float]]:
+    """Each stage on all samples."""
+    n, C, F = work.samples, work.outputs, work.cost.operations
+    forward = (n + work.tests) * F
+    layers = n * C * BACKWARD * work.cost.behind + sum(
+        _layer_operations(layer, work, settings) for layer in work.layers
+    )
+    inside = n * C * BACKWARD * (F if work.input_numbers else work.cost.behind)
+    algebra = n * (2 * C * C * work.input_numbers + EIGH * C**3 * (1 + len(work.layers)))
+    pool = min(n, settings.subsets * settings.subset_size)
+    grams = 2 * settings.subsets * settings.subset_size**2 * (work.beyond + _widths(work.layers))
+    fisher = pool * BACKWARD * F + grams
+    checks = 4 * min(1.0, CHECKED / n) * layers
+    parts = {
+        "forward": forward,
+        "flatness": layers,
+        "duality": 4 * work.tests * F * (1 + len(work.layers)),
+        "fisher": fisher,
+        "sensitivity": inside + algebra,
+        "checks": checks,
+    }
+    yield from ((name, OVERHEAD * operations / speed) for name, operations in parts.items())
+
+
+def _layer_operations(layer: DenseLayer, work: Workload, settings: Settings) -> float:
+    """What the Hessian of one layer takes, beyond the backward passes."""
+    n, C, T = work.samples, work.outputs, layer.tokens
+    weights = layer.in_features * layer.out_features
+    jacobian = 2 * n * C * T * (weights + C * layer.out_features)
+    units = n * T * layer.out_features if work.curved else 0
+    if weights <= DENSE_LIMIT:
+        hessian = 2.0 * n * C * weights**2 * (T > 1) + EIGH * weights**3 + 2.0 * work.tests * weights**2
+        return jacobian + hessian + units * SECOND * work.cost.behind
+    product = n * T * 4 * (weights + C * layer.out_features) + (n * SECOND * work.cost.behind if work.curved else 0)
+    return jacobian + PRODUCTS * product + min(units, 1e5) * SECOND * work.cost.behind
+
+
+def _widths(layers: Sequence[DenseLayer]) -> int:
+    """Numbers that the gradients' Gram matrices of the dense layers are made of."""
+    return sum(
+        layer.in_features + layer.out_features if layer.tokens == 1 else layer.in_features * layer.out_features
+        for layer in layers
+    )
+
+
+def _stage(name: str, exact: float, work: Workload, budget: float, speed: float) -> PlannedStage:
+    """The exact form where it costs next to nothing or there is no other; else the sampled one."""
+    if name not in SHARES or exact <= NEXT_TO_NOTHING * budget:
+        return PlannedStage(name=name, seconds=exact)
+    each = _sampled_seconds(name, work, speed)
+    allowed = SHARES[name] * budget / each if each > 0 else float("inf")
+    samples = min(MOST_SAMPLES[name], max(LEAST_SAMPLES[name], _power_of_two(allowed)), work.samples)
+    columns = COLUMNS if name == "flatness" else 0
+    why = TOO_LONG.format(exact=readable_seconds(exact))
+    return PlannedStage(name=name, form="sampled", samples=samples, columns=columns, seconds=samples * each, why=why)
+
+
+def _sampled_seconds(name: str, work: Workload, speed: float) -> float:
+    """Of one sample in the sampled form of a stage."""
+    F, C = work.cost.operations, work.outputs
+    passes = {
+        "flatness": F + 2 * BACKWARD * F,
+        "fisher": F + BACKWARD * F,
+        "sensitivity": F + min(C, 40) * BACKWARD * F,
+        "checks": 4 * (F + min(C, 40) * BACKWARD * work.cost.behind),
+    }
+    return OVERHEAD * passes[name] / speed
+
+
+def _power_of_two(value: float) -> int:
+    """The largest power of two that is no larger."""
+    return 1 << min(62, max(0, int(value).bit_length() - 1))
+
+
+def readable_seconds(seconds: float) -> str:
+    """A rough time in words.
+
+    >>> readable_seconds(42.3), readable_seconds(600), readable_seconds(9000)
+    ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
