@@ -74,7 +74,7 @@ class SampledCurvature:
     @cached_property
     def residuals(self) -> ResidualTraces:
         """What the Gauss–Newton part leaves out of every layer's trace, on a few samples."""
-        capture, batches = self.capture, self._batches(RESIDUAL_SAMPLES, RESIDUAL_BATCH)
+        capture, batches = self.capture, list(self._batches(RESIDUAL_SAMPLES, RESIDUAL_BATCH))
         draw = Draw(len(self._x), RESIDUAL_DRAWS, self._seed)
         return residual_traces(capture.network, capture.layers, capture.loss, batches, draw)
 

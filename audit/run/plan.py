@@ -33,9 +33,10 @@ DOUBLE_CONVOLUTIONS = 4.0  # how much slower convolutions are in double precisio
 SHARES = {"flatness": 0.35, "fisher": 0.2, "sensitivity": 0.25, "checks": 0.05}  # of the budget, for what is sampled
 MOST_SAMPLES = {"flatness": 2048, "fisher": 256, "sensitivity": 256, "checks": 8}
 LEAST_SAMPLES = {"flatness": 64, "fisher": 16, "sensitivity": 8, "checks": 2}
-COLUMNS, TOKEN_COLUMNS = 4096, 256  # of a layer with one vector per sample, and of one over tokens
+COLUMNS, LEAST_COLUMNS = 4096, 512  # of a layer with one vector per sample; of one over tokens a sixteenth
+OF_LAYERS = ("flatness", "duality")
 TOO_LONG = "all samples would take about {exact}, more than --budget leaves"
-TOO_LARGE = "all samples would take about {exact} of memory, more than --memory leaves"
+TOO_LARGE = "the exact form would take more memory than --memory leaves"
 QUICK = "left out by --quick"
 
 
@@ -73,12 +74,48 @@ def make_plan(work: Workload, settings: Settings, memory: int, speeds: tuple[flo
     budget = budget_seconds(settings.budget)
     double, single = speeds
     exact = dict(exact_seconds(work, settings, double / (DOUBLE_CONVOLUTIONS if work.convolves else 1.0)))
+    needed = exact_bytes(work, settings)
     plan = Plan(budget=budget, memory=memory, arithmetic=settings.precision, operations=work.cost.operations)
-    if budget is None or sum(exact.values()) <= FITS * budget:
+    if settings.quick:
+        exact = {name: seconds for name, seconds in exact.items() if name in ("forward", *OF_LAYERS)}
+    fits = budget is None or sum(exact.values()) <= FITS * budget
+    if fits and needed <= memory:
         stages = [PlannedStage(name=name, seconds=seconds) for name, seconds in exact.items()]
-        return replace(plan, speed=double, stages=stages)
-    stages = [_stage(name, seconds, work, budget, single) for name, seconds in exact.items()]
-    return replace(plan, arithmetic="float32", speed=single, stages=stages)
+        return replace(plan, speed=double, stages=[*stages, *_left_out(settings)])
+    limits = Limits(budget if budget is not None else float("inf"), needed > memory, single)
+    stages = [_stage(name, seconds, work, limits) for name, seconds in exact.items()]
+    return replace(plan, arithmetic="float32", speed=single, stages=[*_together(stages), *_left_out(settings)])
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a stage must keep to."""
+
+    budget: float  # seconds of the whole audit
+    too_large: bool  # whether the exact curvature of the layers does not fit into memory
+    speed: float  # operations per second in single precision
+
+
+def _left_out(settings: Settings) -> list[PlannedStage]:
+    names = ("fisher", "sensitivity", "checks") if settings.quick else ()
+    return [PlannedStage(name=name, form="skipped", why=QUICK) for name in names]
+
+
+def _together(stages: list[PlannedStage]) -> list[PlannedStage]:
+    """The split of the gap rests on the same Hessians as flatness: both are exact, or neither."""
+    flatness = next(stage for stage in stages if stage.name == "flatness")
+    if flatness.form == "exact":
+        return stages
+    change = {"form": flatness.form, "columns": flatness.columns, "why": flatness.why}
+    return [replace(stage, **change) if stage.name == "duality" else stage for stage in stages]
+
+
+def exact_bytes(work: Workload, settings: Settings) -> int:
+    """Memory of the exact curvature: the basis of an iteration over the largest layer, and one sample's Jacobians."""
+    weights = max(layer.in_features * layer.out_features for layer in work.layers)
+    iteration = 3 * settings.directions * weights if weights > DENSE_LIMIT else 3 * weights**2
+    jacobians = work.outputs * sum(layer.tokens * (layer.out_features + layer.in_features) for layer in work.layers)
+    return 8 * (iteration + 4 * jacobians)
 
 
 def exact_seconds(work: Workload, settings: Settings, speed: float) -> Iterator[tuple[str, float]]:
@@ -105,7 +142,7 @@ def exact_seconds(work: Workload, settings: Settings, speed: float) -> Iterator[
     yield from ((name, OVERHEAD * operations / speed) for name, operations in parts.items())
 
 
-def _layer_operations(layer: DenseLayer, work: Workload, settings: Settings) -> float:
+def _layer_operations(layer: DenseLayer, work: Workload) -> float:
     """What the Hessian of one layer takes, beyond the backward passes."""
     n, C, T = work.samples, work.outputs, layer.tokens
     weights = layer.in_features * layer.out_features
@@ -126,16 +163,20 @@ def _widths(layers: Sequence[DenseLayer]) -> int:
     )
 
 
-def _stage(name: str, exact: float, work: Workload, budget: float, speed: float) -> PlannedStage:
+def _stage(name: str, exact: float, work: Workload, limits: Limits) -> PlannedStage:
     """The exact form where it costs next to nothing or there is no other; else the sampled one."""
-    if name not in SHARES or exact <= NEXT_TO_NOTHING * budget:
+    too_large = name == "flatness" and limits.too_large
+    if name not in SHARES or (exact <= NEXT_TO_NOTHING * limits.budget and not too_large):
         return PlannedStage(name=name, seconds=exact)
-    each = _sampled_seconds(name, work, speed)
-    allowed = SHARES[name] * budget / each if each > 0 else float("inf")
-    samples = min(MOST_SAMPLES[name], max(LEAST_SAMPLES[name], _power_of_two(allowed)), work.samples)
-    columns = COLUMNS if name == "flatness" else 0
-    why = TOO_LONG.format(exact=readable_seconds(exact))
-    return PlannedStage(name=name, form="sampled", samples=samples, columns=columns, seconds=samples * each, why=why)
+    each, share = _sampled_seconds(name, work, limits.speed), SHARES[name] * limits.budget
+    samples = min(MOST_SAMPLES[name], max(LEAST_SAMPLES[name], _power_of_two(share / each)), work.samples)
+    columns, seconds = 0, samples * each
+    if name == "flatness":
+        column = OVERHEAD * (work.cost.operations + BACKWARD * work.cost.behind) / limits.speed
+        columns = min(COLUMNS, max(LEAST_COLUMNS, _power_of_two(share / column)))
+        seconds += columns * column
+    why = TOO_LARGE if too_large else TOO_LONG.format(exact=readable_seconds(exact))
+    return PlannedStage(name=name, form="sampled", samples=samples, columns=columns, seconds=seconds, why=why)
 
 
 def _sampled_seconds(name: str, work: Workload, speed: float) -> float:
@@ -152,7 +193,7 @@ def _sampled_seconds(name: str, work: Workload, speed: float) -> float:
 
 def _power_of_two(value: float) -> int:
     """The largest power of two that is no larger."""
-    return 1 << min(62, max(0, int(value).bit_length() - 1))
+    return 1 << max(0, min(int(min(value, 2.0**40)), 1 << 40).bit_length() - 1)
 
 
 def readable_seconds(seconds: float) -> str:
