@@ -106,8 +106,12 @@ def _together(stages: list[PlannedStage]) -> list[PlannedStage]:
     flatness = next(stage for stage in stages if stage.name == "flatness")
     if flatness.form == "exact":
         return stages
-    change = {"form": flatness.form, "columns": flatness.columns, "why": flatness.why}
-    return [replace(stage, **change) if stage.name == "duality" else stage for stage in stages]
+    return [
+        replace(stage, form=flatness.form, columns=flatness.columns, why=flatness.why)
+        if stage.name == "duality"
+        else stage
+        for stage in stages
+    ]
 
 
 def exact_bytes(work: Workload, settings: Settings) -> int:
@@ -122,9 +126,7 @@ def exact_seconds(work: Workload, settings: Settings, speed: float) -> Iterator[
     """Each stage on all samples."""
     n, C, F = work.samples, work.outputs, work.cost.operations
     forward = (n + work.tests) * F
-    layers = n * C * BACKWARD * work.cost.behind + sum(
-        _layer_operations(layer, work, settings) for layer in work.layers
-    )
+    layers = n * C * BACKWARD * work.cost.behind + sum(_layer_operations(layer, work) for layer in work.layers)
     inside = n * C * BACKWARD * (F if work.input_numbers else work.cost.behind)
     algebra = n * (2 * C * C * work.input_numbers + EIGH * C**3 * (1 + len(work.layers)))
     pool = min(n, settings.subsets * settings.subset_size)
