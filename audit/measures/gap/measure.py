@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.maths.resample import Bootstrap, interval
+from audit.maths.resample import TEST, TRAIN, Bootstrap, interval
 from audit.maths.shares import difference_interval, wilson
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
 from audit.measures.gap.block import ClassGap, Confusion, GapReport, Mistake
@@ -27,7 +27,6 @@ from audit.report.fields import Interval
 
 Array = NDArray[np.float64]
 ROUNDING = 1e-9  # of the loss: what two sums of equal numbers may differ by, and no difference between the splits
-TEST = 1 << 20  # the stream that keeps the draws of the test split apart
 
 
 class GapMeasure:
@@ -158,7 +157,7 @@ def _mean(values: Array | None, rows: NDArray[np.bool_]) -> float | None:
     return float(values[rows].mean()) if values is not None and rows.any() else None
 
 
-def _mean_interval(values: Array, bootstrap: Bootstrap, stream: int = 0) -> Interval:
+def _mean_interval(values: Array, bootstrap: Bootstrap, stream: int = TRAIN) -> Interval:
     return interval(bootstrap.means(values[:, None], stream)[:, 0]) if len(values) else None
 
 
@@ -201,8 +200,6 @@ def answers(outcome: Outcome) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 # How well a regression fits one split: RMSE and R², with bootstrap intervals over samples.
 
 
-
-
 @dataclass(frozen=True)
 class Fit:
     """Two numbers of a split; `r2` is None where a target never varies."""
@@ -213,7 +210,7 @@ class Fit:
     r2_ci95: Interval
 
 
-def measure_fit(outcome: Outcome, bootstrap: Bootstrap, stream: int = 0) -> Fit:
+def measure_fit(outcome: Outcome, bootstrap: Bootstrap, stream: int = TRAIN) -> Fit:
     """Both are functions of means over samples: of squared errors, targets and squared targets, output by output."""
     targets, errors = _centred(outcome), (outcome.scores - outcome.targets) ** 2
     scale = max(float(errors.max()), float((targets**2).max()), np.finfo(np.float64).tiny)  # keeps squares in range
