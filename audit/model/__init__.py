@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.errors import UsageError
+from audit.settings import Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from audit.model.base import Model
-    from audit.settings import Settings
 
 __all__ = ["canonical_form", "load_model"]
 
@@ -40,6 +40,5 @@ def canonical_form(model: Model, example: Tensor, *, settings: Settings | None =
     if model.input.shape is not None:
         return model
     from audit.model.torch.module import to_graph  # torch.export takes half a second to import
-    from audit.settings import Settings
 
     return to_graph(model, example, settings or Settings(output=model.output or None))
