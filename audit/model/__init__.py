@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.errors import UsageError
+from audit.model.detect import detect
 from audit.settings import Settings
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ __all__ = ["canonical_form", "load_model"]
 
 def load_model(path: Path, settings: Settings) -> Model:
     """The model in the file `path`, whatever its format. Its own loader, and torch with it, is imported only now."""
-    from audit.model.detect import detect
-
     path = Path(path)
     form = detect(path)
     if settings.fix_input and form != "onnx":
