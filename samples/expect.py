@@ -5,6 +5,7 @@ Run it after a change that is meant to change numbers (about a minute); `make te
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,14 @@ def trimmed(value: Any) -> Any:
 
 
 def main() -> None:
-    """Writes one file per network."""
+    """Writes one file per network, or those of the networks named."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CASES)}; all where none is given")
+    names = parser.parse_args().names
+    if unknown := sorted(set(names) - set(CASES)):
+        parser.error(f"{unknown[0]}: is no bundled network; choose from {', '.join(CASES)}.")
     (HERE / "expected").mkdir(exist_ok=True)
-    for name in CASES:
+    for name in names or CASES:
         text = json.dumps(trimmed(audited(name)), indent=1, ensure_ascii=False)
         (HERE / "expected" / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
 

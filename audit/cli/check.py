@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -61,8 +62,6 @@ def check(
     **flags: Any,
 ) -> None:
     """Pass or fail MODEL on DATA, or a report.json, by a policy."""
-    import json
-
     from audit.policy import judge, policy_in_force
     from audit.policy.rules import lines
     from audit.render.github import tell_github

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +19,6 @@ Folder = Annotated[Path | None, typer.Argument(metavar="DATA", help="The data fo
 @command()
 def config(data: Folder = None, config: ConfigPath = None, as_json: AsJson = False) -> None:
     """Print every setting in force, and where it comes from."""
-    import json
-    from dataclasses import asdict
-
     from audit.policy import policy_in_force
     from audit.policy.rules import counted
 

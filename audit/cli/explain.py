@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -32,9 +34,6 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Print what a number of the report is and can tell."""
-    import json
-    from dataclasses import asdict
-
     from audit.render.cards import ALL_CARDS, card_text, find_cards
 
     if everything == (name is not None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -21,8 +22,6 @@ Force = Annotated[
 @command()
 def init(folder: Folder = Path(), force: Force = False, as_json: AsJson = False) -> None:
     """Write the default policy, with comments, as gen-audit.toml."""
-    import json
-
     from audit.policy.parse import DEFAULT
 
     path = folder / CONFIG_NAME

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import typer
@@ -25,8 +26,6 @@ AlreadyJson = Annotated[
 @command()
 def schema(which: Which = "report", as_json: AlreadyJson = False) -> None:
     """Print the JSON Schema of report.json, or of another result."""
-    import json
-
     print(json.dumps(_schema(which), indent=2))
 
 

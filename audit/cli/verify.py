@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,8 +34,6 @@ def verify(
     **flags: Any,
 ) -> None:
     """Audit again as REPORT was made: does every number come back?"""
-    import json
-
     from audit.report.reproduction import reproduction
 
     report = read_report(report_file)

@@ -150,7 +150,7 @@ def now() -> str:
 
 
 HANDFUL = 10  # samples, and at most a twentieth of all
-SMALL = 200  # below this the interval of a skewed mean misses too often; see means.py
+SMALL = 200  # below this the interval of a skewed mean misses too often; see maths/intervals.py
 
 
 def few_samples_notes(old: Report, new: Report) -> list[str]:
@@ -158,9 +158,9 @@ def few_samples_notes(old: Report, new: Report) -> list[str]:
     pairs = pair(old, new, "test")
     if pairs is None or not pairs.enough or pairs.identical("loss"):
         return []
-    n, carriers, notes = len(pairs), carrying_half(pairs.new.loss - pairs.old.loss), []
-    if carriers <= min(HANDFUL, n / 20):
-        few = "One sample makes" if carriers == 1 else f"{carriers} samples make"
+    n, half, notes = len(pairs), carrying_half(pairs.new.loss - pairs.old.loss), []
+    if half <= min(HANDFUL, n / 20):
+        few = "One sample makes" if half == 1 else f"{half} samples make"
         notes.append(
             f"{few} up more than half of all that changed in the test loss, of {n:,} samples: its mean rests on very "
             "few of them, and its interval is less sure than it looks. Look at these samples before trusting it."

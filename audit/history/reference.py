@@ -10,7 +10,7 @@ from pathlib import Path
 from audit.compare.comparable import Named, architecture
 from audit.compare.differences import same_samples
 from audit.compare.result import OF_NETWORK, ON_SAMPLES
-from audit.history.timeline import comparable_inside, read_folder
+from audit.history.timeline import networks_comparable, read_folder
 from audit.measures.report import Report
 from audit.report.blocks import Reference, ReferenceNumber
 from audit.report.fields import Compared
@@ -33,7 +33,7 @@ def reference_band(report: Report, past: Sequence[Named], folder: Path) -> Refer
         return Reference(folder=str(folder), reports=0, passed_over=passed_over, skipped=_none(reasons))
     numbers = [_number(entry, report, others) for entry in ON_SAMPLES]
     for entry in OF_NETWORK:
-        numbers.append(_number(entry, report, [one for one in others if comparable_inside(report, one, entry)]))
+        numbers.append(_number(entry, report, [one for one in others if networks_comparable(report, one, entry)]))
     kept = [number for number in numbers if number is not None]
     return Reference(folder=str(folder), reports=len(others), passed_over=passed_over, numbers=kept)
 

@@ -119,7 +119,7 @@ def _trends(members: Sequence[Named]) -> list[Trend]:
     train = [same_samples(latest, report, "train") for report in reports]
     trends = [
         *(_trend(entry, reports, test if _on_test(entry) else train) for entry in ON_SAMPLES),
-        *(_trend(entry, reports, [comparable_inside(latest, one, entry) for one in reports]) for entry in OF_NETWORK),
+        *(_trend(entry, reports, [networks_comparable(latest, one, entry) for one in reports]) for entry in OF_NETWORK),
     ]
     return [trend for trend in trends if any(value is not None for value in trend.values)]
 
@@ -129,7 +129,7 @@ def _on_test(entry: Compared) -> bool:
     return entry.key.split(".")[1].startswith("test")
 
 
-def comparable_inside(one: Report, other: Report, entry: Compared) -> bool:
+def networks_comparable(one: Report, other: Report, entry: Compared) -> bool:
     """Whether a number from inside two networks may stand side by side: same layers and samples, about one loss."""
     matched = not follows_train_loss(entry.key) or at_one_train_loss(one, other)
     return matched and architecture(one) == architecture(other) and same_samples(one, other, "train")

@@ -25,7 +25,7 @@ HELD = 1 << 22  # 32 MB: gradients, differences or distances, formed and summed 
 
 # Of what is kept for longer.
 KRYLOV_BASIS = 1 << 25  # 256 MB: beyond it the basis of an iteration is restarted from its best vectors
-COUNTS = 1 << 25  # 32 MB: counts of a bootstrap, a byte each, that are kept from one measure to the next
+COUNTS = 1 << 25  # 32 MB: counts of a split's bootstrap, a byte each, that are kept from one measure to the next
 POINTS = 1 << 24  # 64 MB in single precision: samples made ready for one search …
 SHARED_POINTS = 1 << 22  # … and 16 MB: for all searches in the same space
 PAIRS_PROPOSED = 1 << 20  # 30 MB of places and distances: pairs that one block of a search may propose

@@ -16,6 +16,7 @@ from audit.maths.blocks import CACHED, CACHED_PRODUCT, COUNTS, blocks
 Array = NDArray[np.float64]
 Counts = NDArray[np.uint8]  # [draws, n]  how often each sample is drawn; above 255 it never is, the mean is 1
 LEVELS = (2.5, 97.5)
+TRAIN, TEST = 0, 1 << 20  # streams that keep the draws of the two splits apart
 
 
 def resampled_means(columns: Array, draws: int, seed: int) -> Array:
@@ -45,28 +46,28 @@ def interval(draws: Array) -> tuple[float, float] | None:
 class Bootstrap:
     """The same draws for whoever asks, under one seed.
 
-    Most measures resample the same train split: the counts for as many samples as `keep` says are drawn once and kept,
-    a byte each, unless they are more than `COUNTS`. Whoever makes a bootstrap has them in its memory budget.
+    Most measures resample the same splits: the counts for as many samples as `keep` says of a stream are drawn once and
+    kept, a byte each, unless they are more than `COUNTS`. Whoever makes a bootstrap has them in its memory budget.
     """
 
-    def __init__(self, draws: int, seed: int, keep: int = 0) -> None:
+    def __init__(self, draws: int, seed: int, keep: Mapping[int, int] | None = None) -> None:
         self.draws, self.seed = draws, seed
-        self._samples = keep if 0 < keep * draws <= COUNTS else None
-        self._kept: Counts | None = None
+        self._samples = {stream: n for stream, n in (keep or {}).items() if 0 < n * draws <= COUNTS}
+        self._kept: dict[int, Counts] = {}
 
     @property
     def bytes(self) -> int:
         """What it keeps, once it has been asked."""
-        return 0 if self._samples is None else self._samples * self.draws
+        return sum(self._samples.values()) * self.draws
 
-    def means(self, columns: Array, stream: int = 0) -> Array:
+    def means(self, columns: Array, stream: int = TRAIN) -> Array:
         """Means of each column under all draws; columns [n, k] → [draws, k]. Another `stream` has other draws."""
-        n = len(columns)
-        if n != self._samples or stream != 0:
-            return resampled_means(columns, self.draws, self.seed + stream)
-        if self._kept is None:
-            self._kept = np.concatenate([*_drawn(n, self.draws, self.seed), np.empty((0, n), np.uint8)])
-        kept = self._kept
+        n, seed = len(columns), self.seed + stream
+        if n != self._samples.get(stream):
+            return resampled_means(columns, self.draws, seed)
+        if stream not in self._kept:
+            self._kept[stream] = np.concatenate([*_drawn(n, self.draws, seed), np.empty((0, n), np.uint8)])
+        kept = self._kept[stream]
         return _means(columns, (kept[part] for part in blocks(self.draws, n, CACHED_PRODUCT)))
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from audit.measures.calibration import card as calibration
 from audit.measures.calibration.block import Calibration
 from audit.measures.duality import card as duality
-from audit.measures.duality.block import Carriers, DualityBlock
+from audit.measures.duality.block import DualityBlock, GapOverPairs
 from audit.measures.fisher import card as fisher
 from audit.measures.fisher.block import LayerFisher, NetworkFisher
 from audit.measures.flatness import card as flatness
@@ -39,7 +39,7 @@ class ReportBlocks:
 class NetworkBlocks:
     """What was measured of the network as a whole."""
 
-    duality: Carriers | None = None
+    duality: GapOverPairs | None = None
     flatness: NetworkFlatness | None = None
     fisher: NetworkFisher | None = None
     sensitivity: NetworkSensitivity | None = None

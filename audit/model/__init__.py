@@ -6,20 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.errors import UsageError
+from audit.model.detect import detect
+from audit.settings import Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from audit.model.base import Model
-    from audit.settings import Settings
 
 __all__ = ["canonical_form", "load_model"]
 
 
 def load_model(path: Path, settings: Settings) -> Model:
     """The model in the file `path`, whatever its format. Its own loader, and torch with it, is imported only now."""
-    from audit.model.detect import detect
-
     path = Path(path)
     form = detect(path)
     if settings.fix_input and form != "onnx":
@@ -40,6 +39,5 @@ def canonical_form(model: Model, example: Tensor, *, settings: Settings | None =
     if model.input.shape is not None:
         return model
     from audit.model.torch.module import to_graph  # torch.export takes half a second to import
-    from audit.settings import Settings
 
     return to_graph(model, example, settings or Settings(output=model.output or None))

@@ -143,14 +143,10 @@ def _judge(model: Model, path: str, module: nn.Module, probe: Probe, convolution
         return PassedBy(name, op, _why_not_dense(module, op))
     if not calls:
         return PassedBy(name, op, "it is never used on the way from the input to the audited output")
-    patches = None
+    patches = _patches(module, calls, convolutions)
+    if isinstance(patches, str):
+        return PassedBy(name, op, patches)
     if isinstance(module, CONVOLUTIONS):
-        if (why := _why_no_dense_convolution(module, calls)) is not None:
-            if not convolutions:
-                return PassedBy(name, op, why + (ON_REQUEST if _ordinary(module) and len(calls) == 1 else ""))
-            if (why := why_no_patches(module, calls)) is not None:
-                return PassedBy(name, op, why)
-            patches = Patches.of(module, tuple(calls[0][0].shape[2:]))
         op = "conv1x1" if patches is None else "conv"
     axis, features = probe.batch_axis(path), -1 if isinstance(module, nn.Linear) else 1
     influence = None if axis is None or (patches is not None and axis != 0) else probe.influence(path, axis)
@@ -175,6 +171,15 @@ def _judge(model: Model, path: str, module: nn.Module, probe: Probe, convolution
         fed_by_input=x.numel() == probe.a.numel() and torch.equal(x.flatten(), probe.a.flatten().to(x.dtype)),
         patches=patches,
     )
+
+
+def _patches(module: nn.Module, calls: Calls, convolutions: bool) -> Patches | str | None:
+    """The patches that a convolution is dense over, or why it is passed by; None of a layer that is dense as it is."""
+    if not isinstance(module, CONVOLUTIONS) or (why := _why_no_dense_convolution(module, calls)) is None:
+        return None
+    if not convolutions:
+        return why + (ON_REQUEST if _ordinary(module) and len(calls) == 1 else "")
+    return why_no_patches(module, calls) or Patches.of(module, tuple(calls[0][0].shape[2:]))
 
 
 def _op(module: nn.Module) -> str:

@@ -21,8 +21,8 @@ def pictures(report: Report) -> Pictures:
 
 def pairs(report: Report) -> list[tuple[SampleGap, Thumbnail, Thumbnail]]:
     """The costliest pairs with both pictures; none where there are no pictures."""
-    seen, carriers = pictures(report), report.network.duality
-    rows = carriers.samples[:PAIRS] if carriers else []
+    seen, over_pairs = pictures(report), report.network.duality
+    rows = over_pairs.samples[:PAIRS] if over_pairs else []
     wanted = [(row, ("test", row.index), ("train", row.partner)) for row in rows]
     return [(row, seen[test], seen[train]) for row, test, train in wanted if test in seen and train in seen]
 

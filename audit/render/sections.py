@@ -9,7 +9,7 @@ from typing import TypeVar
 from audit.compare.result import Comparison
 from audit.findings.sentences import layer as called
 from audit.measures.catalogue import CATALOGUE, KEYS_OF_LAYERS
-from audit.measures.duality.block import Carriers, DualityBlock, FlatPart, SharpPart
+from audit.measures.duality.block import DualityBlock, FlatPart, GapOverPairs, SharpPart
 from audit.measures.fisher.block import PacBayes
 from audit.measures.report import LayerReport, Report
 from audit.measures.sensitivity.block import Bound, NetworkSensitivity
@@ -109,13 +109,13 @@ def _split(layer: LayerReport) -> tuple[DualityBlock, SharpPart, FlatPart]:
 
 def pairs_sentence(report: Report) -> str:
     """What the gap over pairs is, and how it stands to the gap on the first page."""
-    carriers, gap = report.network.duality, report.gap.loss_gap
-    assert carriers is not None and carriers.gap is not None  # the page asks only then
-    found = carriers.gap
+    over_pairs, gap = report.network.duality, report.gap.loss_gap
+    assert over_pairs is not None and over_pairs.gap is not None  # the page asks only then
+    found = over_pairs.gap
     direction = "more" if found > 0 else "less" if found < 0 else "neither more nor less"
     amount = f"{number(abs(found))} {direction}" if found else direction
     return (
-        f"On average over {number(carriers.pairs)} pairs a test sample costs {amount} than its train partner. This "
+        f"On average over {number(over_pairs.pairs)} pairs a test sample costs {amount} than its train partner. This "
         f"gap over pairs need not equal the loss gap of {number(gap)}: it counts only those train samples that are "
         "nearest to a test sample."
     )
@@ -140,10 +140,10 @@ def split_sentence(layer: LayerReport) -> str:
 
 def split_summary(report: Report, most: int = 6) -> str:
     """The split of the first layers in one line, for a comment."""
-    carriers, layers = report.network.duality, decomposed(report)
-    if carriers is None:
+    over_pairs, layers = report.network.duality, decomposed(report)
+    if over_pairs is None:
         return "not part of this audit."
-    if carriers.gap is None or not layers:
+    if over_pairs.gap is None or not layers:
         return "no layer's part could be found; report.json says why."
     parts = []
     for layer in layers[:most]:
@@ -176,16 +176,16 @@ def _border(sharp: SharpPart) -> str:
     return f"{note[0].upper()}{note[1:]}."
 
 
-def carriers_sentence(carriers: Carriers, shown: int) -> str:
+def samples_sentence(over_pairs: GapOverPairs, shown: int) -> str:
     """How much of the gap over pairs sits in the samples listed."""
-    listed = len(carriers.samples)
-    part = carriers.samples_share
+    listed = len(over_pairs.samples)
+    part = over_pairs.samples_share
     if part is None:
         return "The gap over pairs is not positive, so no sample can be said to carry a share of it."
     more = ". More than all of it, since other test samples cost less than their partners" if part > 1 else ""
     which = f"the first {shown} of them are listed" if shown < listed else "all of them are listed"
     return (
-        f"The {number(listed)} test samples that cost most above their partners, of {number(carriers.pairs)} pairs, "
+        f"The {number(listed)} test samples that cost most above their partners, of {number(over_pairs.pairs)} pairs, "
         f"make up {share(part)} of the gap over pairs{more}; {which}."
     )
 

@@ -16,6 +16,7 @@ from typing import Any
 from audit.maths.shares import Z95, wilson
 from audit.report.fields import Interval
 
+PLAIN = (float, int, str)
 STEP = re.compile(r"(?=\.|\[\d+\])")  # where a step of a path begins
 
 
@@ -61,11 +62,13 @@ def join(path: str, step: str | int) -> str:
 
 def children(node: Any) -> Mapping[Any, Any] | None:
     """What a block holds by name, and a list by position; None for a plain value."""
-    if isinstance(node, Mapping):
-        return node
+    if node is None or isinstance(node, PLAIN):  # most of a report, and asked first, since the last question is slow
+        return None
     if isinstance(node, (list, tuple)):
         return dict(enumerate(node))
-    return vars(node) if is_dataclass(node) else None
+    if is_dataclass(node):
+        return vars(node)
+    return node if isinstance(node, Mapping) else None
 
 
 def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:

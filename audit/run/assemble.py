@@ -7,6 +7,7 @@ import datetime
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, cast
 
 import numpy as np
@@ -95,8 +96,6 @@ def _timings(stages: Mapping[str, float]) -> dict[str, float | dict[str, float]]
 
 
 def _tool() -> Tool:
-    from importlib.metadata import version
-
     return Tool(
         name="gen-audit",
         version=__version__,

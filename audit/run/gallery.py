@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.data.dataset import Data, Picture, Split
-from audit.measures.duality.block import Carriers, SampleGap
+from audit.measures.duality.block import GapOverPairs, SampleGap
 from audit.measures.hygiene.block import Hygiene
 from audit.report.blocks import NEIGHBOURS, PAIRS, SUSPECTS, FeatureDifference, Gallery, PairFeatures, Thumbnail
 
@@ -27,9 +27,9 @@ NEITHER = "the samples are neither stored as images nor rows of numbers"
 NOBODY = "no pair and no suspect label to show"
 
 
-def make_gallery(data: Data, carriers: Carriers | None, hygiene: Hygiene | None) -> Gallery:
+def make_gallery(data: Data, over_pairs: GapOverPairs | None, hygiene: Hygiene | None) -> Gallery:
     """What can be shown of the samples that the report names."""
-    pairs = carriers.samples[:PAIRS] if carriers is not None else []
+    pairs = over_pairs.samples[:PAIRS] if over_pairs is not None else []
     wanted = list(dict.fromkeys([*_of_pairs(pairs), *_of_suspects(hygiene)]))
     if not wanted:
         return Gallery(thumbnails=[], pairs=[], skipped=NOBODY)

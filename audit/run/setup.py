@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from audit.curvature.sampled import SampledCurvature, SampleSizes
 from audit.curvature.spectrum import Spectra
 from audit.data.dataset import Data, Split
 from audit.errors import ModelError, UsageError
-from audit.maths.resample import Bootstrap
+from audit.maths.resample import TEST, TRAIN, Bootstrap
 from audit.measures.contract import Audit
 from audit.model.base import Model
 from audit.model.batches import as_fed
@@ -62,7 +63,8 @@ def set_up_audit(model: Model, data: Data, task: str, settings: Settings, plan: 
         chunks.side_by_side,
         to_input=plan.is_exact("sensitivity"),
     )
-    bootstrap = _bootstrap(settings, len(train[0]), int(BOOTSTRAP_SHARE * chunks.left))
+    counts = {TRAIN: len(train[0]), TEST: len(test[0])}
+    bootstrap = _bootstrap(settings, counts, int(BOOTSTRAP_SHARE * chunks.left))
     left = chunks.left - bootstrap.bytes
     train_records = Records(capture, *train, int(TRAIN_SHARE * left), full=plan.is_exact("flatness"))
     test_records = Records(capture, *test, int(TEST_SHARE * left), full=False)
@@ -161,9 +163,12 @@ def _fitted(
     return layers, Chunks(chunk, side_by_side, room.free - chunk * per_sample)
 
 
-def _bootstrap(settings: Settings, samples: int, room: int) -> Bootstrap:
-    """Keeps the counts for the train samples where these fit into `room` bytes."""
-    keep = samples if samples * settings.bootstrap <= room else 0
+def _bootstrap(settings: Settings, samples: Mapping[int, int], room: int) -> Bootstrap:
+    """Keeps the counts for the samples of each stream, in this order, where these fit into `room` bytes."""
+    keep: dict[int, int] = {}
+    for stream, n in samples.items():
+        if (sum(keep.values()) + n) * settings.bootstrap <= room:
+            keep[stream] = n
     return Bootstrap(settings.bootstrap, settings.seed, keep)
 
 

@@ -41,12 +41,12 @@ def test_each_direction_of_a_linear_regression_comes_once_for_every_output(first
     assert eigenspaces(pairs.values) == [slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 12)]
 
 
-@pytest.mark.parametrize(("asked", "kept"), [(4, 4), (10, 10), (90, 120)])
+@pytest.mark.parametrize(("asked", "kept"), [(2, 2), (5, 5), (25, 30)])
 def test_an_eigenspace_of_more_than_half_of_what_was_asked_for_is_cut_at_once(first_layer, asked, kept) -> None:
-    """Each eigenvalue has forty eigenvectors: of ninety directions, eleven are in the third eigenspace."""
+    """Each eigenvalue has ten eigenvectors: of twenty-five directions, five are in the third eigenspace."""
     torch.manual_seed(0)
     x = torch.randn(80, 30)
-    hessian = first_layer(nn.Linear(30, 40), x, torch.randn(80, 40).double(), "regression")
+    hessian = first_layer(nn.Linear(30, 10), x, torch.randn(80, 10).double(), "regression")
     assert len(top_eigenpairs(hessian, asked).values) == kept
 
 

@@ -1,4 +1,4 @@
-"""The definition cards quote what `samples/calibrate.py` counted, and nothing else."""
+"""The definition cards quote what `samples/count_findings.py` counted, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from places import SAMPLES
 
 from audit.findings.rules import RULES
 
-RECORDED = json.loads((SAMPLES / "calibration.json").read_text(encoding="utf-8"))
+RECORDED = json.loads((SAMPLES / "finding_rates.json").read_text(encoding="utf-8"))
 NETWORKS: list[dict[str, Any]] = RECORDED["networks"]
 CLEAN = ("clean", "few", "large-batch", "small-steps", "decay", "short")
 ORIGIN = {rule.id: rule.origin for rule in RULES}

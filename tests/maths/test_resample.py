@@ -23,16 +23,17 @@ def test_counts_are_the_same_whether_they_are_kept_or_not(keep, monkeypatch):
     columns = np.random.default_rng(0).normal(size=(70, 2))
     drawn = resampled_means(columns, 40, 5)
     monkeypatch.setattr(resample, "CACHED", 300)
-    bootstrap = Bootstrap(40, 5, keep)
+    bootstrap = Bootstrap(40, 5, {0: keep, 3: keep})
     for _ in range(2):
         assert bootstrap.means(columns) == pytest.approx(drawn, rel=1e-13)
-    assert bootstrap.bytes == 40 * keep
-    assert bootstrap.means(columns, stream=3) == pytest.approx(resampled_means(columns, 40, 8), rel=1e-13)
+        assert bootstrap.means(columns, stream=3) == pytest.approx(resampled_means(columns, 40, 8), rel=1e-13)
+    assert bootstrap.bytes == 2 * 40 * keep
+    assert bootstrap.means(columns, stream=4) == pytest.approx(resampled_means(columns, 40, 9), rel=1e-13)
 
 
 def test_counts_beyond_their_limit_are_not_kept(monkeypatch):
     monkeypatch.setattr(resample, "COUNTS", 100)
-    assert [Bootstrap(10, 0, keep).bytes for keep in (10, 11)] == [100, 0]
+    assert [Bootstrap(10, 0, {0: keep}).bytes for keep in (10, 11)] == [100, 0]
 
 
 def test_two_tables_of_the_same_samples_share_their_draws():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -40,6 +42,14 @@ def tiny(name: str, monkeypatch) -> Case:
     monkeypatch.setattr(cases, "RECIPES", RECIPES)
     made = make_case(name, Settings(subsets=3, subset_size=8, bootstrap=50, directions=2, widths=1))
     return replace(made, x_test=made.x_test[:40], y_test=made.y_test[:40])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def little_to_collect() -> Iterator[None]:
+    """Every timing collects garbage first: what other tests have left in this process is kept out of it."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(params=RECIPES)

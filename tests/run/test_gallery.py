@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from audit.data.dataset import Data, Picture, Split
-from audit.measures.duality.block import Carriers, SampleGap
+from audit.measures.duality.block import GapOverPairs, SampleGap
 from audit.report.blocks import PAIRS
 from audit.run.gallery import NEITHER, NOBODY, SIDE, make_gallery
 from audit.settings import Settings
@@ -25,8 +25,8 @@ def pair(index: int, partner: int) -> SampleGap:
     return SampleGap(index=index, partner=partner, test_loss=2.0, partner_loss=1.0, gap=1.0, **words)
 
 
-def carriers(*pairs: SampleGap) -> Carriers:
-    return Carriers(pairs=9, unpaired=0, gap=1.0, samples=list(pairs), samples_share=None, classes=None)
+def carriers(*pairs: SampleGap) -> GapOverPairs:
+    return GapOverPairs(pairs=9, unpaired=0, gap=1.0, samples=list(pairs), samples_share=None, classes=None)
 
 
 def stored(x: np.ndarray, x_test: np.ndarray, axes: str, **changes: object) -> Data:

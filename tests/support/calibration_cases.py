@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from references.calibration import softmax
 
+from audit.maths.resample import Bootstrap
 from audit.measures.calibration.block import Calibration
 from audit.measures.calibration.measure import measure_calibration
 from audit.network.records import Outcome
@@ -22,4 +23,4 @@ def outcome(n: int, seed: int, too_sure: float = 1.0, classes: int = 4, sharp: f
 
 
 def measured(test: Outcome, train: Outcome | None = None, draws: int = 400) -> Calibration:
-    return measure_calibration(train or outcome(80, 99), test, draws, seed=0)
+    return measure_calibration(train or outcome(80, 99), test, Bootstrap(draws, 0))

@@ -42,7 +42,7 @@ def mutated(seed: int) -> Report:
     """An example with a few or with many values changed, and a gap whose numbers still belong together."""
     rng = random.Random(seed)
     changed = _changed(example(rng.choice(("example", "regression"))), Report, rng, rng.choice(RATES))
-    for change in (with_gap, with_shape, with_statuses, with_units, with_odd_data, with_calibration):
+    for change in (with_gap, with_shape, with_statuses, with_units, with_odd_data, with_calibration, with_collapse):
         if change is with_gap or rng.random() < 0.3:
             changed = change(changed, rng)
     return changed
@@ -109,6 +109,16 @@ def with_calibration(report: Report, rng: random.Random) -> Report:
         for output in block.outputs
     ]
     return replace(report, calibration=replace(block, outputs=outputs))
+
+
+def with_collapse(report: Report, rng: random.Random) -> Report:
+    """The report with a Jacobian that loses rank on some or on all samples."""
+    block = report.network.sensitivity
+    if block is None or not report.layers:
+        return report
+    flat = rng.choice((0, 1, report.layers[0].samples))
+    changed = replace(block, rank_deficient_samples=flat, rank_deficient_samples_centred=flat)
+    return replace(report, network=replace(report.network, sensitivity=changed))
 
 
 def with_gap(report: Report, rng: random.Random) -> Report:

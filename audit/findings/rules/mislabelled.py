@@ -114,7 +114,7 @@ RULE = FindingRule(
     ),
     origin=(
         "Zero, with a 95 % interval. Networks trained for this rule (MNIST with 10, 5 and 3 digits, digits, breast "
-        "cancer; five seeds; samples/calibration.json): it spoke for 2 of 60 networks with clean labels, as a "
+        "cancer; five seeds; samples/finding_rates.json): it spoke for 2 of 60 networks with clean labels, as a "
         "concern for 0 of 60; with 25 %, 10 % and 5 % of the labels moved for 15 of 15, 24 of 25 and 11 of 15, as a"
         " concern for 10 of 15, 18 of 25 and 8 of 15. Recipes with clean labels share their data, seed by seed, so "
         "that these 2 are one case; what it missed were breast-cancer data, 455 samples of two classes. Of the "

@@ -96,7 +96,7 @@ STEEP = FindingRule(
     source=f"{PAPER}, section 4.1 and Fig. 3",
     origin=(
         "One half, a natural mark. Of networks trained for it on MNIST (784-30-30-10, five seeds; "
-        "samples/calibration.json) it spoke for 5 of 5 with large batches, 5 of 5 with small steps, 5 of 5 on a "
+        "samples/finding_rates.json) it spoke for 5 of 5 with large batches, 5 of 5 with small steps, 5 of 5 on a "
         "quarter of the data, 5 of 5 with weight decay and 3 of 5 healthy ones: it cannot tell them apart. It "
         "describes and does not judge."
     ),
@@ -115,7 +115,7 @@ FLAT = FindingRule(
     source=f"{PAPER}, section 4.2 and Fig. 4",
     origin=(
         "One half, a natural mark. Of networks trained for it (MNIST with 10, 5 and 3 digits, digits; five seeds; "
-        "samples/calibration.json) it spoke for 0 of 55 networks with clean labels. It describes and does not "
+        "samples/finding_rates.json) it spoke for 0 of 55 networks with clean labels. It describes and does not "
         "judge; with two classes it is left out, since clean networks look alike there."
     ),
     cannot_tell="Whether weight decay would help this model; it is U-shaped, so that too much of it hurts.",

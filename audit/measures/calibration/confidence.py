@@ -12,14 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from audit.maths.blocks import CACHED_GATHER, blocks
 from audit.maths.intervals import border
-from audit.maths.resample import interval, resampled_means
+from audit.maths.resample import TRAIN, Bootstrap, interval
 from audit.maths.shares import Z95, wilson
 from audit.measures.calibration.bins import Array, Places, equal_count_bins, members
 from audit.measures.calibration.block import Confidence, ConfidenceBin
 from audit.report.fields import Interval
-
-AT_ONCE = 1 << 20  # answers drawn at once
 
 
 @dataclass(frozen=True)
@@ -62,13 +61,13 @@ class Reliability:
         return members(self.bins) * (self.c - self.r)[:, None]
 
 
-def measure_confidence(answers: Answers, guess: Array, draws: int, seed: int) -> Confidence:
+def measure_confidence(answers: Answers, guess: Array, bootstrap: Bootstrap, stream: int = TRAIN) -> Confidence:
     """Everything about one split; `guess` [C] are the class shares that a constant guess answers with."""
     found = Reliability.of(answers)
     c, r, accuracy = found.c, found.r, float(found.r.mean())
     brier, constant = brier_scores(answers), guess_scores(guess, answers.y)
-    drawn = resampled_means(np.column_stack([c, brier, constant, found.excess]), draws, seed)  # [draws, 3 + B]
-    error = calibration_error(found, drawn[:, 3:], seed)
+    drawn = bootstrap.means(np.column_stack([c, brier, constant, found.excess]), stream)  # [draws, 3 + B]
+    error = calibration_error(found, drawn[:, 3:], bootstrap.seed + stream)
     useful = float(constant.mean()) > 0
     bins = [_bin(c[found.bins == place], r[found.bins == place]) for place in range(found.bins.max() + 1)]
     return Confidence(
@@ -196,7 +195,7 @@ def _errors_if_calibrated(found: Reliability, draws: int, seed: int) -> Iterator
     order = np.argsort(found.bins, kind="stable")
     c, bins = found.c[order], found.bins[order]
     starts = np.searchsorted(bins, np.arange(bins[-1] + 1))
-    rng, rows = np.random.default_rng(seed), max(1, AT_ONCE // len(c))
-    for start in range(0, draws, rows):
-        r = rng.random((min(rows, draws - start), len(c))) < c
+    rng = np.random.default_rng(seed)
+    for part in blocks(draws, len(c), CACHED_GATHER):
+        r = rng.random((part.stop - part.start, len(c))) < c
         yield np.abs(np.add.reduceat(c - r, starts, axis=1)).sum(1) / len(c)

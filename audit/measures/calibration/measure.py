@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from audit.maths.resample import TEST, Bootstrap
 from audit.measures.calibration.block import Calibration
 from audit.measures.calibration.card import CARDS
 from audit.measures.calibration.confidence import Answers, measure_confidence
@@ -21,7 +22,6 @@ from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
 from audit.network.record import Products, Record
 from audit.network.records import Outcome
 
-TEST = 1 << 20  # keeps the draws of the two splits apart
 REGRESSION = "a regression states no confidence"
 
 
@@ -46,34 +46,32 @@ class _CalibrationFold:
 
     def finish(self) -> Measurement:
         """Both splits."""
-        audit, settings = self.audit, self.audit.settings
-        outcomes = audit.train_outcome, audit.test_outcome
-        return Measurement(network=measure_calibration(*outcomes, settings.bootstrap, settings.seed))
+        audit = self.audit
+        return Measurement(network=measure_calibration(audit.train_outcome, audit.test_outcome, audit.bootstrap))
 
 
 MEASURE: Measure = CalibrationMeasure()
 
 
-def measure_calibration(train: Outcome, test: Outcome, draws: int, seed: int) -> Calibration:
+def measure_calibration(train: Outcome, test: Outcome, bootstrap: Bootstrap) -> Calibration:
     """The calibration of a classifier, or the errors of a regression."""
-    seeds = seed, seed + TEST
     if train.wrong is None or test.wrong is None:
         return Calibration(
             test=None,
             train=None,
             scaling=None,
-            outputs=measure_outputs(train, test, draws, seeds),
+            outputs=measure_outputs(train, test, bootstrap),
             outputs_left_out=max(0, test.scores.shape[1] - OUTPUTS),
-            bootstrap=draws,
+            bootstrap=bootstrap.draws,
             skipped=REGRESSION,
         )
     there, here = answers_of(train), answers_of(test)
     guess = np.bincount(there.y, minlength=there.f.shape[1]) / len(there.y)
     return Calibration(
-        test=measure_confidence(here, guess, draws, seeds[1]),
-        train=measure_confidence(there, guess, draws, seeds[0]),
-        scaling=fit_temperature(here, draws, seeds[1]),
-        bootstrap=draws,
+        test=measure_confidence(here, guess, bootstrap, TEST),
+        train=measure_confidence(there, guess, bootstrap),
+        scaling=fit_temperature(here, bootstrap, TEST),
+        bootstrap=bootstrap.draws,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from audit.maths.resample import interval, resampled_means
+from audit.maths.resample import TEST, Bootstrap, interval
 from audit.maths.shares import difference_interval, wilson
 from audit.measures.calibration.bins import Array, Places, equal_count_bins, members
 from audit.measures.calibration.block import Coverage, OutputErrors, ResidualBin
@@ -19,24 +19,24 @@ SHARES = (0.90, 0.95)  # of the train samples
 ROUNDING = 1e-9  # of a limit: an error that equals it but for rounding is within it
 
 
-def measure_outputs(train: Outcome, test: Outcome, draws: int, seeds: tuple[int, int]) -> list[OutputErrors]:
-    """The first outputs; `seeds` of the two splits."""
+def measure_outputs(train: Outcome, test: Outcome, bootstrap: Bootstrap) -> list[OutputErrors]:
+    """The first outputs."""
     count = min(OUTPUTS, test.scores.shape[1])
-    return [_output(place, train, test, draws, seeds, POINTS // count) for place in range(count)]
+    return [_output(place, train, test, bootstrap, POINTS // count) for place in range(count)]
 
 
-def _output(place: int, train: Outcome, test: Outcome, draws: int, seeds: tuple[int, int], most: int) -> OutputErrors:
+def _output(place: int, train: Outcome, test: Outcome, bootstrap: Bootstrap, most: int) -> OutputErrors:
     f = test.scores[:, place]
     there, here = (part.scores[:, place] - part.targets[:, place] for part in (train, test))
     chosen = evenly_spread(f, here, most)
     return OutputErrors(
         output=place,
         train_bias=float(there.mean()),
-        train_bias_ci95=interval(resampled_means(there[:, None], draws, seeds[0])[:, 0]),
+        train_bias_ci95=interval(bootstrap.means(there[:, None])[:, 0]),
         test_bias=float(here.mean()),
-        test_bias_ci95=interval(resampled_means(here[:, None], draws, seeds[1])[:, 0]),
+        test_bias_ci95=interval(bootstrap.means(here[:, None], TEST)[:, 0]),
         coverage=[_coverage(id, limit, there, here) for id, limit in limits(there)],
-        bins=residual_bins(f, here, draws, seeds[1]),
+        bins=residual_bins(f, here, bootstrap),
         predictions=f[chosen].tolist(),
         residuals=here[chosen].tolist(),
     )
@@ -71,11 +71,11 @@ def _within(limit: float, e: Array) -> tuple[float, tuple[float, float]]:
     return share, wilson(share, len(e))
 
 
-def residual_bins(f: Array, e: Array, draws: int, seed: int) -> list[ResidualBin]:
+def residual_bins(f: Array, e: Array, bootstrap: Bootstrap) -> list[ResidualBin]:
     """The mean residual of test samples with about the same prediction."""
     held = members(equal_count_bins(f))  # [n, B]
     scale = float(np.abs(e).max()) or 1.0
-    sums, counts = np.split(resampled_means(np.concatenate([held * e[:, None] / scale, held], 1), draws, seed), 2, 1)
+    sums, counts = np.split(bootstrap.means(np.concatenate([held * e[:, None] / scale, held], 1), TEST), 2, 1)
     means = scale * np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)  # [draws, B]
     return [
         ResidualBin(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audit.maths.resample import interval, resampled_means
+from audit.maths.resample import TRAIN, Bootstrap, interval
 from audit.maths.shares import Z95
 from audit.measures.calibration.bins import Array
 from audit.measures.calibration.block import Scaling
@@ -45,7 +45,7 @@ def slopes_at(m: Array, beta: float) -> Slopes:
     return Slopes(beta * top[:, 0] + np.log(total), first, (p * m**2).sum(1) - first**2)
 
 
-def fit_temperature(answers: Answers, draws: int, seed: int) -> Scaling:
+def fit_temperature(answers: Answers, bootstrap: Bootstrap, stream: int = TRAIN) -> Scaling:
     """T with its interval, and the loss and calibration error after it; all on the same samples."""
     m = answers.f - answers.f[np.arange(len(answers.y)), answers.y][:, None]
     unit = float(np.abs(m).max()) or 1.0
@@ -60,8 +60,8 @@ def fit_temperature(answers: Answers, draws: int, seed: int) -> Scaling:
     if half > WIDEST:
         return Scaling(temperature=None, skipped=OPEN)
     scaled = Reliability.of(Answers(beta * (answers.f / unit), answers.y, answers.r))
-    drawn = resampled_means(np.column_stack([slopes.loss, scaled.excess]), draws, seed)  # [draws, 1 + B]
-    error = calibration_error(scaled, drawn[:, 1:], seed)
+    drawn = bootstrap.means(np.column_stack([slopes.loss, scaled.excess]), stream)  # [draws, 1 + B]
+    error = calibration_error(scaled, drawn[:, 1:], bootstrap.seed + stream)
     return Scaling(
         temperature=unit / beta,
         temperature_ci95=(unit / beta * math.exp(-half), unit / beta * math.exp(half)),

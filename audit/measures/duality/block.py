@@ -107,7 +107,7 @@ class ClassShare:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Carriers:
+class GapOverPairs:
     """Which test samples and which classes carry the gap over pairs."""
 
     pairs: int = says("test samples with a train partner")
@@ -180,6 +180,6 @@ class DualityBlock:
     widths: list[Width] = field(default_factory=list)
     width_samples: int | None = says("train samples that the widths were found on", default=None)
     ci95: DualityIntervals = field(default_factory=DualityIntervals)
-    carriers: Carriers | None = says("only where partners are looked for in feature space", default=None)
+    carriers: GapOverPairs | None = says("only where partners are looked for in feature space", default=None)
     share_skipped: str | None = says("why the shares are null", default=None)
     skipped: str | None = says("why the layer has no decomposition", default=None)

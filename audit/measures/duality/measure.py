@@ -25,7 +25,7 @@ from audit.measures.duality.report_blocks import (
     approximation,
     class_names,
     filled,
-    find_carriers,
+    gap_over_pairs,
     is_fitted,
     why_not_dual,
     with_residuals,
@@ -112,12 +112,12 @@ class DualityFold:
         if self._partner is not None:
             pairs = Pairs(self._audit, self._partner.cpu())
             blocks = {layer.name: self._block(layer, pairs) for layer in self._audit.layers}
-            return Measurement(self._with_intervals(blocks), find_carriers(self._audit, pairs))
+            return Measurement(self._with_intervals(blocks), gap_over_pairs(self._audit, pairs))
         assert self._features is not None
         blocks = {}
         for layer in self._audit.layers:
             pairs = Pairs(self._audit, self._features[layer.name].index.cpu())
-            blocks[layer.name] = replace(self._block(layer, pairs), carriers=find_carriers(self._audit, pairs))
+            blocks[layer.name] = replace(self._block(layer, pairs), carriers=gap_over_pairs(self._audit, pairs))
         return Measurement(self._with_intervals(blocks))
 
     def _with_intervals(self, blocks: dict[str, DualityBlock]) -> dict[str, DualityBlock]:

@@ -11,7 +11,7 @@ from audit.data.dataset import Split
 from audit.maths.resample import interval
 from audit.measures.contract import Audit
 from audit.measures.duality.basis import Basis
-from audit.measures.duality.block import Carriers, ClassShare, DualityBlock, SampleGap
+from audit.measures.duality.block import ClassShare, DualityBlock, GapOverPairs, SampleGap
 from audit.measures.duality.decompose import Decomposition
 from audit.measures.duality.layer_pairs import LayerPairs
 from audit.measures.duality.pairs import Pairs
@@ -26,11 +26,11 @@ NO_PAIRS = "no test sample has a train sample of its label, so there are no pair
 Array = NDArray[np.float64]
 
 
-def find_carriers(audit: Audit, pairs: Pairs) -> Carriers:
+def gap_over_pairs(audit: Audit, pairs: Pairs) -> GapOverPairs:
     """The pairs with the largest gap, and the gap class by class."""
     classes = None if isinstance(audit.loss, SquaredError) else class_names(audit)
     if not len(pairs):
-        return Carriers(
+        return GapOverPairs(
             pairs=0,
             unpaired=pairs.unpaired,
             gap=None,
@@ -44,7 +44,7 @@ def find_carriers(audit: Audit, pairs: Pairs) -> Carriers:
     top = np.argsort(-gap, kind="stable")[:LISTED]
     total = float(gap.sum())
     draws = audit.bootstrap.means(gap[:, None])[:, 0]
-    return Carriers(
+    return GapOverPairs(
         pairs=len(pairs),
         unpaired=pairs.unpaired,
         gap=float(gap.mean()),

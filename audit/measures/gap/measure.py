@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.maths.resample import Bootstrap, interval
+from audit.maths.resample import TEST, TRAIN, Bootstrap, interval
 from audit.maths.shares import difference_interval, wilson
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
 from audit.measures.gap.block import ClassGap, Confusion, GapReport, Mistake
@@ -27,7 +27,6 @@ from audit.report.fields import Interval
 
 Array = NDArray[np.float64]
 ROUNDING = 1e-9  # of the loss: what two sums of equal numbers may differ by, and no difference between the splits
-TEST = 1 << 20  # the stream that keeps the draws of the test split apart
 
 
 class GapMeasure:
@@ -61,17 +60,18 @@ MEASURE: Measure = GapMeasure()
 
 def measure_gap(train: Outcome, test: Outcome, classes: Sequence[str] | None, bootstrap: Bootstrap) -> GapReport:
     """The gap of loss and error, overall and by class."""
-    loss = _Difference(train.loss, test.loss, bootstrap)
+    means = bootstrap.means(train.loss[:, None])[:, 0], bootstrap.means(test.loss[:, None], TEST)[:, 0]
+    loss = _Difference(train.loss, test.loss, *means)
     errors = None if train.wrong is None or test.wrong is None else _errors(train.wrong, test.wrong)
     return GapReport(
         train_loss=loss.train,
-        train_loss_ci95=loss.train_ci95,
+        train_loss_ci95=interval(means[0]),
         test_loss=loss.test,
-        test_loss_ci95=loss.test_ci95,
+        test_loss_ci95=interval(means[1]),
         loss_gap=loss.gap,
         loss_gap_ci95=loss.gap_ci95,
         bootstrap=bootstrap.draws,
-        per_class=[_class_gap(train, test, *named, bootstrap) for named in enumerate(classes or ())],
+        per_class=_class_gaps(train, test, classes or (), bootstrap),
         confusion=None if errors is None or classes is None else count_confusions(test, classes),
         skipped="error and accuracy do not exist for regression" if errors is None else None,
         **(errors or _fits(train, test, bootstrap)),
@@ -114,15 +114,12 @@ def _fits(train: Outcome, test: Outcome, bootstrap: Bootstrap) -> dict[str, Any]
 
 
 class _Difference:
-    """Means of one number on both splits, and their difference, with bootstrap intervals."""
+    """Means of one number of samples [n] on both splits, and their difference, with its interval from draws [draws]."""
 
-    def __init__(self, train: Array, test: Array, bootstrap: Bootstrap) -> None:
+    def __init__(self, train: Array, test: Array, train_means: Array, test_means: Array) -> None:
         self.train, self.test = float(train.mean()), float(test.mean())
         size = ROUNDING * max(abs(self.train), abs(self.test))
         self.gap = _unless_rounding(self.test - self.train, size)
-        train_means = bootstrap.means(train[:, None])[:, 0]
-        test_means = bootstrap.means(test[:, None], TEST)[:, 0]
-        self.train_ci95, self.test_ci95 = interval(train_means), interval(test_means)
         ends = interval(test_means - train_means)
         self.gap_ci95 = None if ends is None else (_unless_rounding(ends[0], size), _unless_rounding(ends[1], size))
 
@@ -131,35 +128,56 @@ def _unless_rounding(value: float, size: float) -> float:
     return 0.0 if abs(value) <= size else value
 
 
-def _class_gap(train: Outcome, test: Outcome, index: int, name: str, bootstrap: Bootstrap) -> ClassGap:
+def _class_gaps(train: Outcome, test: Outcome, classes: Sequence[str], bootstrap: Bootstrap) -> list[ClassGap]:
+    drawn = (_class_means(split, len(classes), bootstrap, s) for split, s in ((train, TRAIN), (test, TEST)))
+    return [
+        _class_gap(train, test, *named, means)
+        for named, means in zip(enumerate(classes), zip(*drawn, strict=True), strict=True)
+    ]
+
+
+def _class_means(outcome: Outcome, classes: int, bootstrap: Bootstrap, stream: int) -> list[Array | None]:
+    """Resampled mean losses [draws] of each class that has samples; classes of the same size share their draws."""
+    losses = [outcome.loss[outcome.labels == index] for index in range(classes)]
+    sizes = np.array([len(own) for own in losses])
+    found: list[Array | None] = [None] * classes
+    for size in np.unique(sizes[sizes > 0]):
+        same = np.flatnonzero(sizes == size)
+        means = bootstrap.means(np.stack([losses[index] for index in same], 1), stream)
+        for index, own in zip(same, means.T, strict=True):
+            found[index] = own
+    return found
+
+
+def _class_gap(
+    train: Outcome, test: Outcome, index: int, name: str, means: tuple[Array | None, Array | None]
+) -> ClassGap:
     there, here = train.labels == index, test.labels == index
-    both = bool(there.any() and here.any())
-    loss = _Difference(train.loss[there], test.loss[here], bootstrap) if both else None
+    train_means, test_means = means
+    loss = None
+    if train_means is not None and test_means is not None:
+        loss = _Difference(train.loss[there], test.loss[here], train_means, test_means)
     absent = " and ".join(split for split, rows in (("train", there), ("test", here)) if not rows.any())
     return ClassGap(
         name=name,
         train_samples=int(there.sum()),
         test_samples=int(here.sum()),
         train_loss=_mean(train.loss, there),
-        train_loss_ci95=_mean_interval(train.loss[there], bootstrap) if loss is None else loss.train_ci95,
+        train_loss_ci95=None if train_means is None else interval(train_means),
         test_loss=_mean(test.loss, here),
-        test_loss_ci95=_mean_interval(test.loss[here], bootstrap, TEST) if loss is None else loss.test_ci95,
+        test_loss_ci95=None if test_means is None else interval(test_means),
         train_error=_mean(train.wrong, there),
         train_error_ci95=_class_error_interval(train.wrong, there),
         test_error=_mean(test.wrong, here),
         test_error_ci95=_class_error_interval(test.wrong, here),
         loss_gap=None if loss is None else loss.gap,
         loss_gap_ci95=None if loss is None else loss.gap_ci95,
-        skipped=None if both else f"no {absent} samples of this class",
+        skipped=None if loss is not None else f"no {absent} samples of this class",
     )
 
 
 def _mean(values: Array | None, rows: NDArray[np.bool_]) -> float | None:
     return float(values[rows].mean()) if values is not None and rows.any() else None
-
-
-def _mean_interval(values: Array, bootstrap: Bootstrap, stream: int = 0) -> Interval:
-    return interval(bootstrap.means(values[:, None], stream)[:, 0]) if len(values) else None
 
 
 def _class_error_interval(wrong: Array | None, rows: NDArray[np.bool_]) -> Interval:
@@ -211,7 +229,7 @@ class Fit:
     r2_ci95: Interval
 
 
-def measure_fit(outcome: Outcome, bootstrap: Bootstrap, stream: int = 0) -> Fit:
+def measure_fit(outcome: Outcome, bootstrap: Bootstrap, stream: int = TRAIN) -> Fit:
     """Both are functions of means over samples: of squared errors, targets and squared targets, output by output."""
     targets, errors = _centred(outcome), (outcome.scores - outcome.targets) ** 2
     scale = max(float(errors.max()), float((targets**2).max()), np.finfo(np.float64).tiny)  # keeps squares in range

@@ -130,11 +130,12 @@ class _Finder:
         weight = matrix if as_stored else matrix.T
         weight = weight if alpha == 1 else (weight * np.asarray(alpha, dtype=weight.dtype))
         turn_x = bool(flags[0]) if side == 1 else not flags[1]
-        return self._layer(node, kind, side, weight, rank, turn_x, turn_y=side == 0)
+        return self._layer(node, kind, side, weight, rank, turn_x)
 
-    def _layer(self, node: NodeProto, kind: str, side: int, weight: Array, rank: int | None, turn_x: bool,
-               turn_y: bool) -> Layer | None:  # fmt: skip
-        x, output = node.input[1 - side], node.output[0]
+    def _layer(
+        self, node: NodeProto, kind: str, side: int, weight: Array, rank: int | None, turn_x: bool
+    ) -> Layer | None:
+        x, output, turn_y = node.input[1 - side], node.output[0], side == 0
         if (turn_x or turn_y) and rank is None:
             return None
         before: tuple[NodeProto, ...] = ()

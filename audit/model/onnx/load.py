@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from onnx import ModelProto, TensorProto
@@ -29,7 +30,7 @@ from audit.model.onnx.inputs_outputs import (
     wanted_values,
 )
 from audit.model.onnx.outputs import take_off_head
-from audit.model.onnx.runtime import Reference
+from audit.model.onnx.runtime import Feed, Reference
 from audit.model.onnx.simplify import class_labels, refuse, simplified
 from audit.model.onnx.types import tensor_type
 from audit.settings import Settings
@@ -52,24 +53,20 @@ def load(path: Path, settings: Settings) -> Model:
     """The network in `path`, with its scores [n, C] and the file itself in onnxruntime as the reference."""
     source = read_file(path)
     output = choose_output(path, source.model, settings.output)
-    simple = simplified(source.model, output)
-    values = wanted_values(path, source.model, settings.fix_input)
-    fed = choose_input(path, simple, settings.input, values)
-    fixed = fixed_inputs(path, source.model, fed, values)
-    fix_inputs(simple, fed, fixed)
-    fix_sizes(path, simple, settings.input_shape)
-    declared = _declared_input(path, simple)
-    freed, batch = free_batch_size(simple)
+    given = _with_one_input(source, output, settings)
+    freed, batch = free_batch_size(given.model)
+    taken = replace(given.input, batch=batch)
     refuse(path, freed.graph)
     head, head_notes = take_off_head(path, freed)
     dense_notes = rewrite_dense(freed)
     network = _converted(path, freed)
     check_weights(dict(network.named_parameters()), path)
-    taken = replace(declared, batch=batch)
     if head == "none":
         head, unexplained = guard(network, output, trial_batches(taken, batch or TRIALS))
         head_notes += unexplained
+    graph_notes = (*_batch_notes(given.input.batch, batch), *_weight_notes(given.model, freed))
     names, ops = _layers(network)
+    labels = class_labels(source.model, output)
     return Model(
         network=network,
         path=path,
@@ -81,18 +78,31 @@ def load(path: Path, settings: Settings) -> Model:
         opset=opset(source.model) or None,
         ops=ops,
         names=names,
-        notes=(
-            *fixed_notes(fixed, values),
-            *_batch_notes(declared.batch, batch),
-            *_weight_notes(simple, freed),
-            *head_notes,
-            *dense_notes,
-            *_class_notes(source.model, output),
-        ),
-        classes=tuple(map(str, class_labels(source.model, output))) or None,
-        reference=_reference(source, declared, output, fixed),
+        notes=(*given.notes, *graph_notes, *head_notes, *dense_notes, *_class_notes(labels)),
+        classes=tuple(map(str, labels)) or None,
+        reference=_reference(source, given, output),
         reference_name="onnxruntime",
     )
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The graph of a file with one input, every other one at a constant."""
+
+    model: ModelProto
+    input: InputSpec  # as the file declares it, its own batch size included
+    fixed: list[FixedInput]
+    notes: tuple[str, ...]
+
+
+def _with_one_input(source: Source, output: str, settings: Settings) -> _Given:
+    path, simple = source.path, simplified(source.model, output)
+    values = wanted_values(path, source.model, settings.fix_input)
+    fed = choose_input(path, simple, settings.input, values)
+    fixed = fixed_inputs(path, source.model, fed, values)
+    fix_inputs(simple, fed, fixed)
+    fix_sizes(path, simple, settings.input_shape)
+    return _Given(simple, _declared_input(path, simple), fixed, fixed_notes(fixed, values))
 
 
 def _declared_input(path: Path, model: ModelProto) -> InputSpec:
@@ -140,14 +150,13 @@ def _batch_notes(declared: int | None, kept: int | None) -> tuple[str, ...]:
     return (f"The file works with batches of {kept} alone, so it is fed {kept} samples at a time.",)
 
 
-def _class_notes(model: ModelProto, output: str) -> tuple[str, ...]:
-    labels = class_labels(model, output)
+def _class_notes(labels: list[Any]) -> tuple[str, ...]:
     return (f"The file names its classes {', '.join(map(str, labels))}, in this order.",) if labels else ()
 
 
-def _reference(source: Source, declared: InputSpec, output: str, fixed: list[FixedInput]) -> Reference:
-    element = next(number for number, dtype in DTYPES.items() if dtype == declared.dtype)
+def _reference(source: Source, given: _Given, output: str) -> Reference:
+    element = next(number for number, dtype in DTYPES.items() if dtype == given.input.dtype)
     labels = class_labels(source.model, output)
-    others = {one.name: one.array for one in fixed}
+    feed = Feed(given.input.name, element, given.input.batch, {one.name: one.array for one in given.fixed})
     unquantised = not any(node.op_type == "DequantizeLinear" for node in walk(source.model.graph))
-    return Reference(source.path, declared.name, element, output, declared.batch, labels, others, optimise=unquantised)
+    return Reference(source.path, feed, output, labels, optimise=unquantised)

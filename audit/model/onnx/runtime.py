@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,32 +71,31 @@ def random_input(shape: tuple[int, ...], element: int) -> Array:
     return values.astype(dtype)
 
 
+@dataclass(frozen=True)
+class Feed:
+    """How samples are given to a file."""
+
+    name: str  # of the input that takes them
+    element: int  # their type, as ONNX numbers it
+    batch: int | None  # a batch size the file insists on
+    others: Mapping[str, Callable[[Array], Array]]  # what each other input is given beside a batch of samples
+
+
 class Reference:
     """The user's own file in onnxruntime: raw inputs [n, ...] to the audited output [n, ...]; opened when first called.
 
     A file with a fixed batch size is fed in batches of that size, the last one filled up with its last sample.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        input_name: str,
-        element: int,
-        output: str,
-        batch: int | None,
-        classes: list[Any],
-        others: Mapping[str, Callable[[Array], Array]],  # what each other input is given beside a batch of samples
-        optimise: bool = True,
-    ):
-        self._path, self._input, self._element, self._output = path, input_name, element, output
-        self._batch, self._classes, self._others, self._optimise = batch, classes, others, optimise
+    def __init__(self, path: Path, feed: Feed, output: str, classes: list[Any], optimise: bool = True):
+        self._path, self._feed, self._output, self._classes, self._optimise = path, feed, output, classes, optimise
         self._session: Session | None = None
 
     def __call__(self, x: Array) -> Array:
         """The file's answer to x."""
         try:
             self._session = self._session or Session(self._path, self._optimise)
-            return self._answer(self._session, x.astype(numpy_dtype(self._element)))
+            return self._answer(self._session, x.astype(numpy_dtype(self._feed.element)))
         except RuntimeFailure as failure:
             raise ModelError(
                 f"{self._path}: onnxruntime cannot run this model ({failure}), so nothing can vouch for the converted "
@@ -103,11 +103,11 @@ class Reference:
             ) from failure
 
     def _answer(self, session: Session, x: Array) -> Array:
-        return np.concatenate([self._once(session, part)[:count] for part, count in batches(x, self._batch)])
+        return np.concatenate([self._once(session, part)[:count] for part, count in batches(x, self._feed.batch)])
 
     def _once(self, session: Session, x: Array) -> Array:
-        constants = {name: constant(x) for name, constant in self._others.items()}
-        result = session.run([self._output], {self._input: x, **constants})[0]
+        constants = {name: constant(x) for name, constant in self._feed.others.items()}
+        result = session.run([self._output], {self._feed.name: x, **constants})[0]
         if isinstance(result, list):  # a ZipMap: one dictionary per sample
             result = np.array([[row[label] for label in self._classes] for row in result])
         answer = np.asarray(result)

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from audit.errors import ModelError, UsageError
+from audit.model import load_model
 from audit.model.base import InputSpec, Model
 from audit.model.batches import float_type
 from audit.model.foreign import check_weights, first_line, input_name, quiet
@@ -128,8 +129,6 @@ def estimator_file(estimator: Any) -> Iterator[Path]:
 
 def load_estimator(path: Path, settings: Settings) -> Model:
     """The converted estimator, called by its own name."""
-    from audit.model import load_model
-
     try:
         return replace(load_model(path, settings), path=Path(path.stem), format="scikit-learn")
     except ModelError as error:

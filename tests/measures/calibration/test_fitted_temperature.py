@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import calibration as reference
 
+from audit.maths.resample import Bootstrap
 from audit.measures.calibration.confidence import Answers
 from audit.measures.calibration.measure import answers_of
 from audit.measures.calibration.temperature import NO_HINT, NO_MISTAKE, OPEN, fit_temperature, slopes_at
@@ -37,7 +38,7 @@ def test_temperature_and_loss_agree_with_the_slow_way(classes: int) -> None:
 def test_louder_scores_need_a_temperature_that_much_higher(seed: int, factor: float) -> None:
     test = outcome(50, seed, 1.5)
     loud = Outcome(factor * test.scores, test.labels, test.loss, test.wrong)
-    one, other = (fit_temperature(answers_of(each), 20, 0) for each in (test, loud))
+    one, other = (fit_temperature(answers_of(each), Bootstrap(20, 0)) for each in (test, loud))
     assert one.skipped == other.skipped
     if one.temperature is not None and one.temperature_ci95 is not None:
         assert other.temperature == pytest.approx(factor * one.temperature, rel=1e-9)
@@ -71,7 +72,7 @@ def wrong_where(f: np.ndarray, y: np.ndarray) -> Answers:
     ],
 )
 def test_where_there_is_none_the_reason_is_given(f: np.ndarray, y: np.ndarray, why: str) -> None:
-    found = fit_temperature(wrong_where(f, y), 50, 0)
+    found = fit_temperature(wrong_where(f, y), Bootstrap(50, 0))
     assert found.skipped == why
     assert (found.temperature, found.temperature_ci95, found.loss, found.ece) == (None, None, None, None)
 
@@ -90,7 +91,7 @@ def test_extreme_scores_stay_finite() -> None:
 def test_the_interval_holds_the_truth_about_as_often_as_it_says(n: int, sharp: float) -> None:
     hits = found = 0
     for trial in range(200):
-        scaling = fit_temperature(answers_of(outcome(n, 5000 + trial, 1.7, sharp=sharp)), 10, trial)
+        scaling = fit_temperature(answers_of(outcome(n, 5000 + trial, 1.7, sharp=sharp)), Bootstrap(10, trial))
         if scaling.temperature_ci95 is not None:
             found += 1
             hits += scaling.temperature_ci95[0] <= 1.7 <= scaling.temperature_ci95[1]

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import calibration as reference
 
+from audit.maths.resample import Bootstrap
 from audit.maths.shares import wilson
 from audit.measures.calibration.block import Calibration
 from audit.measures.calibration.measure import REGRESSION, measure_calibration
@@ -24,7 +25,7 @@ def regression(n: int, seed: int, spread: float, outputs: int = 1) -> Outcome:
 
 def measured(n: int = 130, outputs: int = 1, spread: float = 0.8) -> tuple[Outcome, Outcome, Calibration]:
     train, test = regression(90, 1, 0.5, outputs), regression(n, 2, spread, outputs)
-    return train, test, measure_calibration(train, test, 2000, seed=0)
+    return train, test, measure_calibration(train, test, Bootstrap(2000, 0))
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -93,5 +94,5 @@ def test_a_perfect_fit_is_exceeded_by_any_error() -> None:
     rng = np.random.default_rng(0)
     y = rng.normal(size=(40, 1))
     perfect, off = Outcome(y, y, np.zeros(40), None), Outcome(y + 0.1, y, np.zeros(40), None)
-    (own,) = measure_calibration(perfect, off, 50, 0).outputs
+    (own,) = measure_calibration(perfect, off, Bootstrap(50, 0)).outputs
     assert [(part.limit, part.train_within, part.test_within) for part in own.coverage] == [(0.0, 1.0, 0.0)] * 4

@@ -12,7 +12,7 @@ from duality_cases import AuditMaker, Tokenwise, grown, mlp, reference, run, sam
 from torch import Tensor, nn
 from zoo import build
 
-from audit.measures.duality.block import Carriers
+from audit.measures.duality.block import GapOverPairs
 from audit.measures.duality.measure import ALL_ZERO
 from audit.measures.suite import run_suite
 from audit.network import second_derivatives
@@ -99,7 +99,7 @@ def test_no_pair_at_all(make_audit: AuditMaker) -> None:
     found = run(make_audit(grown(mlp(6, 5, 3)), x, y * 0, x_test, y_test * 0 + 1))
     sentence = "no test sample has a train sample of its label, so there are no pairs to compare"
     assert {block.skipped for block in found.layers.values()} == {sentence}
-    assert isinstance(found.network, Carriers)
+    assert isinstance(found.network, GapOverPairs)
     assert (found.network.pairs, found.network.unpaired, found.network.skipped) == (0, 17, sentence)
 
 

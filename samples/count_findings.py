@@ -1,8 +1,8 @@
 """Train networks whose faults are known, audit them, and count how often each finding speaks up.
 
-Run it in the development environment: `python samples/calibrate.py --work DIR`. Reports are kept in DIR, so that a
-second run only judges them anew; the counts go to `samples/calibration.json`, which the definition cards quote. None of
-the bundled networks is among them: every seed divides the samples anew, moves other labels and starts from other
+Run it in the development environment: `python samples/count_findings.py --work DIR`. Reports are kept in DIR, so that a
+second run only judges them anew; the counts go to `samples/finding_rates.json`, which the definition cards quote. None
+of the bundled networks is among them: every seed divides the samples anew, moves other labels and starts from other
 weights. About 40 minutes on one thread of a CPU.
 """
 
@@ -30,7 +30,7 @@ from audit.settings import Settings
 
 SEEDS = range(1, 6)
 SETTINGS = Settings(bootstrap=500, widths=0, subsets=5, memory="1GB")
-RESULT = HERE / "calibration.json"
+RESULT = HERE / "finding_rates.json"
 
 CLEAN = Recipe("small batches, clean labels")
 MNIST = {
@@ -127,7 +127,7 @@ def audit_case(case: Case, folder: Path) -> None:
     np.savez_compressed(folder / "train.npz", x=x, y=given)
     np.savez_compressed(folder / "test.npz", x=x_test, y=y_test)
     np.save(folder / "moved", given != y)
-    report = run_audit(folder / "model.onnx", folder, SETTINGS, "calibrate", Progress()).report
+    report = run_audit(folder / "model.onnx", folder, SETTINGS, "count findings", Progress()).report
     (folder / "report.json").write_text(report.to_json(), encoding="utf-8")
 
 
