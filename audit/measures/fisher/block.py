@@ -54,6 +54,7 @@ class NetworkFisher:
     gamma_full_ci95: Interval = says("γ at the ends of gamma_ci95", default=None)
     robustness: float | None = says("mean ‖∂softmax/∂input‖₂² over the train samples", default=None)
     robustness_ci95: Interval = None
+    robustness_skipped: str | None = says("why robustness is null", default=None)
     frobenius_norm: float | None = says("‖ξ‖_F²/N′², mean over subsets", default=None)
     frobenius_norm_std: float | None = None
     frobenius_norm_per_sample: float | None = says("mean ‖g_i‖⁴, as the paper's appendix D computes it", default=None)
@@ -61,4 +62,5 @@ class NetworkFisher:
     spectral_radius: float | None = says("λ_max(ξ)/N′, mean over subsets", default=None)
     spectral_radius_std: float | None = None
     pac_bayes: PacBayes | None = says("the bound of Theorem 1", default=None)
+    pac_bayes_skipped: str | None = says("why there is no bound", default=None)
     skipped: str | None = says("why numbers above are null", default=None)

@@ -29,6 +29,11 @@ class LogDeterminants:
     doubtful: Tensor  # [T]  whether the Gram matrix has lost too many digits
 
     @property
+    def values(self) -> Tensor:
+        """[T] ln det."""
+        return self.norms + self.angles
+
+    @property
     def regular(self) -> Tensor:
         """[T] whether the determinant is positive."""
         return torch.isfinite(self.angles) & torch.isfinite(self.norms)

@@ -18,8 +18,32 @@ from torch import Tensor
 from audit.maths.blocks import CACHED_GATHER, blocks
 from audit.measures.contract import Audit
 from audit.network.layers import DenseLayer
+from audit.network.loss import Loss, SquaredError
 from audit.network.parameter_gradients import closed_parameters, other_parameters
 from audit.network.record import Record
+
+LOGIT_SCALE = 0.04  # section 7.2.3
+
+
+def draw_subsets(n: int, size: int, count: int, seed: int) -> NDArray[np.int64]:
+    """[T, N′] positions of distinct train samples; all of them, once, where there are no more than one subset needs."""
+    if n <= size:
+        return np.arange(n, dtype=np.int64)[None]
+    rng = np.random.default_rng([seed, n, size])
+    return np.stack([np.sort(rng.choice(n, size, replace=False)) for _ in range(count)]).astype(np.int64)
+
+
+def normalized_gradient(loss: Loss, f: Tensor, y: Tensor) -> Tensor:
+    """∂l/∂f [n, C] where the loss sees f/(0.04 ‖f‖), the derivative of the norm included."""
+    norm = f.norm(dim=1, keepdim=True).clamp(min=1e-300)
+    g, unit = loss.gradient(f / (LOGIT_SCALE * norm), y), f / norm
+    gradient: Tensor = (g - unit * (unit * g).sum(1, keepdim=True)) / (LOGIT_SCALE * norm)
+    return gradient
+
+
+def divides_logits(audit: Audit) -> bool:
+    """Whether the logits are divided by their length first; a regression has none."""
+    return audit.settings.normalized_logits and not isinstance(audit.loss, SquaredError)
 
 
 def dense_grams(x: Tensor, delta: Tensor, weight: bool, bias: bool, subsets: Tensor) -> Tensor:
