@@ -17,7 +17,6 @@ from torch import Tensor
 
 from audit.maths.blocks import CACHED_GATHER, blocks
 from audit.measures.contract import Audit
-from audit.network.layers import DenseLayer
 from audit.network.loss import Loss, SquaredError
 from audit.network.parameter_gradients import closed_parameters, other_parameters
 from audit.network.record import Record
@@ -90,6 +89,16 @@ Grams = dict[str, Tensor]  # by layer name, and REST for everything outside the 
 REST = ""
 
 
+def parameter_counts(audit: Audit) -> dict[str, int]:
+    """How many parameters each dense layer holds alone, and how many the `REST` has, where there are any."""
+    counts = {}
+    for layer in audit.layers:
+        weight, bias = closed_parameters(audit.network, layer)
+        counts[layer.name] = weight * layer.in_features * layer.out_features + bias * layer.out_features
+    rest = sum(audit.network.get_parameter(name).numel() for name in other_parameters(audit.network, audit.layers))
+    return counts | ({REST: rest} if rest else {})
+
+
 class GradientSource:
     """The loss gradients of the drawn train samples.
 
@@ -101,9 +110,7 @@ class GradientSource:
         self.audit, self.subsets, self._cotangent = audit, subsets, cotangent
         self._rest = other_parameters(audit.network, audit.layers)
         self._owned = {layer.name: closed_parameters(audit.network, layer) for layer in audit.layers}
-        self.sizes = {layer.name: self._own_size(layer) for layer in audit.layers}
-        if self._rest:
-            self.sizes[REST] = sum(audit.network.get_parameter(name).numel() for name in self._rest)
+        self.sizes = parameter_counts(audit)
         factors = {layer.name: layer.tokens * (layer.in_features + layer.out_features) for layer in audit.layers}
         self._summed = {name for name, size in factors.items() if 0 < self.sizes[name] < size}  # G_i is smaller
         self._pool = np.unique(subsets)
@@ -194,10 +201,6 @@ class GradientSource:
                 x, delta = (torch.cat([part.dense[name][which] for part in kept]) for which in (0, 1))
                 grams[name] = dense_grams(x, delta, *self._owned[name], subsets.to(x.device))
         return grams
-
-    def _own_size(self, layer: DenseLayer) -> int:
-        weight, bias = self._owned[layer.name]
-        return weight * layer.in_features * layer.out_features + bias * layer.out_features
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ g_i = gradient of sample i's loss with respect to all P parameters; ξ = Gram ma
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from audit.measures.fisher.card import CARDS
 from audit.measures.fisher.determinant import log_determinants, resolve_doubtful
 from audit.measures.fisher.gram import GradientSource, divides_logits, draw_subsets, normalized_gradient
 from audit.measures.fisher.robustness import robustness_of, squared_slope
+from audit.measures.fisher.sampled import SampledFisher, SkippedFisher
 from audit.measures.fisher.summary import Summary, over_subsets
 from audit.network.loss import SquaredError
 from audit.network.record import Products, Record
@@ -30,8 +32,9 @@ class Fisher:
     cards: tuple[Card, ...] = CARDS
 
     def start(self, audit: Audit) -> Fold:
-        """Draws the subsets."""
-        return _FisherFold(audit)
+        """In the form that the plan has for it."""
+        forms: dict[str, Callable[[Audit], Fold]] = {"sampled": SampledFisher, "skipped": SkippedFisher}
+        return forms.get(audit.plan.stage(self.key).form, _FisherFold)(audit)
 
 
 MEASURE: Measure = Fisher()

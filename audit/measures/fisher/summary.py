@@ -23,8 +23,9 @@ from audit.network.loss import SquaredError
 from audit.report.fields import Interval
 
 Draws = NDArray[np.float64]
-Spread = Callable[[LogDeterminants], Draws | None]
-"""What γ̂ might have been instead, [draws]; None where nothing can be said."""
+WHOLE = ""
+Spread = Callable[[str, LogDeterminants], Draws | None]
+"""What γ̂ of a layer, or of the `WHOLE` network, might have been instead, [draws]; None where nothing can be said."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,13 @@ class Summary:
         return Measurement(blocks, self._network(K, whole, robustness))
 
     def _layer(self, name: str, dets: LogDeterminants) -> LayerFisher:
-        gamma, std, ci = self._statistics(dets)
+        gamma, std, ci = self._statistics(name, dets)
         why = None if gamma is not None else _why_singular(dets, self.sizes[name], self.subsets.shape[1])
         singular = int((~dets.regular).sum())
         return LayerFisher(gamma=gamma, gamma_std=std, gamma_ci95=ci, singular_subsets=singular, skipped=why)
 
     def _network(self, K: Tensor, dets: LogDeterminants, robustness: Robustness) -> NetworkFisher:
-        gamma, std, ci = self._statistics(dets)
+        gamma, std, ci = self._statistics(WHOLE, dets)
         size, P = self.subsets.shape[1], sum(self.sizes.values())
         regular = dets.regular
         frobenius = K.square().sum((1, 2)) / size**2
@@ -87,18 +88,18 @@ class Summary:
             skipped=None if gamma is not None else _why_singular(dets, P, size),
         )
 
-    def _statistics(self, dets: LogDeterminants) -> tuple[float | None, float | None, Interval]:
+    def _statistics(self, name: str, dets: LogDeterminants) -> tuple[float | None, float | None, Interval]:
         """γ̂, its deviation and its interval over the regular subsets."""
         values = dets.values[dets.regular]
         if not len(values):
             return None, None, None
-        draws = self.spread(dets)
+        draws = self.spread(name, dets)
         return float(values.mean()), _std(values), None if draws is None else interval(draws)
 
     def _bound(self, dets: LogDeterminants, size: int, P: int) -> PacBayes | None:
         """Theorem 1 for the subsets that have a determinant."""
         chosen, train = self.audit.settings, self.audit.train_outcome
-        gamma, gammas = float(dets.values[dets.regular].mean()), self.spread(dets)
+        gamma, gammas = float(dets.values[dets.regular].mean()), self.spread(WHOLE, dets)
         theorem = Theorem(size, P, len(self.audit.train), chosen.volume, chosen.delta)
         losses = self.audit.bootstrap.means(train.loss[:, None])[:, 0]
         draws = (np.full(len(losses), gamma) if gammas is None else gammas, losses)
@@ -107,7 +108,7 @@ class Summary:
         return pac_bayes(theorem, gamma, float(train.loss.mean()), draws, guessing, test_loss)
 
 
-def over_subsets(audit: Audit, dets: LogDeterminants) -> Draws | None:
+def over_subsets(audit: Audit, _name: str, dets: LogDeterminants) -> Draws | None:
     """The bootstrap over the regular subsets; None for a single one."""
     values = dets.values[dets.regular]
     return audit.bootstrap.means(values.cpu().numpy()[:, None])[:, 0] if len(values) > 1 else None
