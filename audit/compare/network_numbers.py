@@ -104,7 +104,7 @@ def _compared(old: Measured, new: Measured, matched: Matched | None) -> list[Num
     for entry in entries(old.report, new.report):
         found = [find(entry.key, side.report)[0] for side in (old, new)]
         if all(part.missing for part in found):
-            continue  # neither report has it: regression has no Fisher block
+            continue  # neither report has it: a regression has no robustness
         why = _other_settings(old.report, new.report) or _other_layers(entry, old.report, new.report) or _missing(found)
         if why is not None:
             numbers.append(skipped(entry, why))

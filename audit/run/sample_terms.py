@@ -13,7 +13,7 @@ from torch import Tensor
 from audit.curvature.hessian import LayerHessian
 from audit.maths.decompositions import largest_singular_value
 from audit.measures.contract import Audit
-from audit.measures.fisher.measure import squared_slope
+from audit.measures.fisher.robustness import squared_slope
 from audit.measures.flatness.block import NetworkFlatness
 from audit.measures.flatness.terms import terms_of
 from audit.measures.suite import Results

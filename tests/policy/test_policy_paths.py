@@ -112,7 +112,8 @@ def test_a_number_of_a_list_has_the_deviation_of_its_place() -> None:
     ("task", "path", "why"),
     [
         ("regression", "gap.error_gap", "error and accuracy do not exist for regression"),
-        ("regression", "layers.*.fisher.gamma", "The Fisher information of a class distribution does not exist"),
+        ("regression", "network.fisher.robustness", "A regression has no class probabilities"),
+        ("regression", "network.fisher.pac_bayes.bound", "The theorem is for a loss between 0 and 1"),
         ("classification", "layers.fc9.flatness.kappa", "layers of this report has no 'fc9', only fc1, fc2, fc3"),
         ("classification", "layers.features.0.conv.flatness.kappa", "features.0.conv was passed by: a convolution"),
         ("classification", "hygiene.leaked.without_copies.loss_gap", "No test sample is in train with the same label"),

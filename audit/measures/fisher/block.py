@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from audit.report.fields import Interval, says
+from audit.report.plan import Form
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,7 +14,7 @@ class LayerFisher:
 
     gamma: float | None = says("mean over subsets of ln det ξ, with gradients of this layer's parameters only")
     gamma_std: float | None = says("standard deviation over subsets")
-    gamma_ci95: Interval = says("95 % bootstrap interval over subsets")
+    gamma_ci95: Interval = says("95 % interval: bootstrap over subsets; of a sampled form, by its standard error")
     singular_subsets: int = says("subsets whose gradients are linearly dependent: left out, since ln det is −∞ there")
     skipped: str | None = says("why gamma is null", default=None)
 
@@ -42,10 +43,15 @@ class NetworkFisher:
     subsets_sha256: str = says("of the drawn sample positions: two runs with the same value used the same subsets")
     singular_subsets: int
     parameters: int = says("P, all parameters: dense, convolution, norm, embedding")
+    form: Form = says("sampled: from subsets of one pool of train samples", default="exact")
+    pool: int = says("distinct train samples behind a sampled γ̂; 0 where it is exact", default=0)
+    note: str | None = says("what a sampled γ̂ and its interval rest on", default=None)
     normalized_logits: bool = says("whether the logits were divided by 0.04 ‖logits‖ first (section 7.2.3)")
     gamma: float | None = says("γ̂ = mean over subsets of ln det ξ, ξ = Gram matrix of loss gradients", default=None)
     gamma_std: float | None = says("standard deviation over subsets", default=None)
-    gamma_ci95: Interval = says("95 % bootstrap interval over subsets", default=None)
+    gamma_ci95: Interval = says(
+        "95 % interval: bootstrap over subsets; of a sampled form, by its standard error", default=None
+    )
     gamma_norms: float | None = says("the part of γ̂ that is the size of the gradients: mean Σ ln ‖g_i‖²", default=None)
     gamma_norms_std: float | None = says("standard deviation over subsets", default=None)
     gamma_angles: float | None = says("the rest: ln det of the gradients' cosines, 0 if orthogonal", default=None)
@@ -54,6 +60,7 @@ class NetworkFisher:
     gamma_full_ci95: Interval = says("γ at the ends of gamma_ci95", default=None)
     robustness: float | None = says("mean ‖∂softmax/∂input‖₂² over the train samples", default=None)
     robustness_ci95: Interval = None
+    robustness_skipped: str | None = says("why robustness is null", default=None)
     frobenius_norm: float | None = says("‖ξ‖_F²/N′², mean over subsets", default=None)
     frobenius_norm_std: float | None = None
     frobenius_norm_per_sample: float | None = says("mean ‖g_i‖⁴, as the paper's appendix D computes it", default=None)
@@ -61,4 +68,5 @@ class NetworkFisher:
     spectral_radius: float | None = says("λ_max(ξ)/N′, mean over subsets", default=None)
     spectral_radius_std: float | None = None
     pac_bayes: PacBayes | None = says("the bound of Theorem 1", default=None)
+    pac_bayes_skipped: str | None = says("why there is no bound", default=None)
     skipped: str | None = says("why numbers above are null", default=None)

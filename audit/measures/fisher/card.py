@@ -21,10 +21,15 @@ CARDS = (
         formula="γ̂ = (1/T) Σ_t ln det ξ^t,  ξ^t_ij = g_i · g_j over the N′ samples of subset t,  g_i = ∇_θ l_i",
         source=f"{SOURCE}, Eq. 6",
         variant=(
-            "Gradients of the cross-entropy with the given label, over all parameters; computed as Σ ln‖g_i‖² plus ln "
-            "det of the cosines. The authors' code sums the logarithms of singular values, which is half of this."
+            "Gradients of the cross-entropy with the given label, over all parameters; for a regression, of ½‖f − "
+            "y‖², the negative log-likelihood of Gaussian noise with variance 1 in each output. Computed as Σ "
+            "ln‖g_i‖² plus ln det of the cosines. The authors' code sums the logarithms of singular values, which is "
+            "half of this."
         ),
-        normalisation="None: the value depends on N′, so only values with the same N′ and the same samples compare.",
+        normalisation=(
+            "None: the value depends on N′, so only values with the same N′ and the same samples compare; for a "
+            "regression it also depends on the unit of the targets."
+        ),
         can_tell=(
             "Between models of one architecture with equal train loss on the same samples: which fits with smaller, "
             "more aligned pulls."
@@ -45,7 +50,7 @@ CARDS = (
         title="Robustness of the class probabilities",
         meaning="How strongly the predicted probabilities answer to a small change of the input.",
         formula="mean over train samples of ‖∂softmax(f)/∂x‖₂²",
-        variant="A model with one score has two probabilities, p and 1 − p, and both count.",
+        variant="A model with one score has two probabilities, p and 1 − p, and both count. A regression has none.",
         source=f"{SOURCE}, section 7.1, after Sokolić et al. (2017)",
         cannot_tell="How well the model generalizes: in the source study it failed to rank the models.",
     ),
@@ -71,7 +76,11 @@ CARDS = (
         formula="L₀ + 2 √((2 L₀ + 2 A + ln(2N/δ)) / (N − 1)),  A = V^{2/P} π^{1/P} e^{γ̂/N′} / (4πe)",
         source=f"{SOURCE}, Theorem 1",
         variant="The train loss L₀ stands for its mean over the neighbourhood; V and δ are settings.",
-        cannot_tell="A guarantee: cross-entropy is unbounded, the minimum is not isolated, and V is a free choice.",
+        cannot_tell=(
+            "A guarantee: cross-entropy is unbounded, the minimum is not isolated, and V is a free choice. A "
+            "regression has no bound: the theorem is for a loss between 0 and 1, and a squared error has the unit of "
+            "its targets."
+        ),
         contradictions="ln(2N/δ) nearly always outweighs the Fisher term, so the bound hardly depends on the model.",
     ),
 )

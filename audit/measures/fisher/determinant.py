@@ -16,6 +16,7 @@ from audit.maths.decompositions import eigvalsh, svdvals
 from audit.measures.fisher.gram import GradientSource
 
 DOUBTFUL = 1e-6  # a pivot of the cosines below this may owe its size, or its digits from the ninth on, to rounding
+SINGLE = 1e-10  # an eigenvalue of the cosines of gradients that a network found in single precision, where it is zero
 DEPENDENT = 1e-10  # a singular value of unit gradients below this is not good to 1e-6: it counts as zero
 
 
@@ -29,13 +30,18 @@ class LogDeterminants:
     doubtful: Tensor  # [T]  whether the Gram matrix has lost too many digits
 
     @property
+    def values(self) -> Tensor:
+        """[T] ln det."""
+        return self.norms + self.angles
+
+    @property
     def regular(self) -> Tensor:
         """[T] whether the determinant is positive."""
         return torch.isfinite(self.angles) & torch.isfinite(self.norms)
 
 
-def log_determinants(K: Tensor) -> LogDeterminants:
-    """Ln |ξ| = Σ ln ‖g_i‖² + ln |cosine Gram|, K [T, N′, N′] float64.
+def log_determinants(K: Tensor, rounding: float = 0.0) -> LogDeterminants:
+    """Ln |ξ| = Σ ln ‖g_i‖² + ln |cosine Gram|, K [T, N′, N′] float64; `rounding` of an eigenvalue of the cosines.
 
     Gradient norms range over many orders of magnitude; scaled to cosines the Cholesky factor keeps its digits. Where a
     pivot is small, rounding may have made it: there the eigenvalues decide, and one within its rounding error is zero.
@@ -49,7 +55,7 @@ def log_determinants(K: Tensor) -> LogDeterminants:
     doubtful = (info > 0) | (factors.amin(1) < DOUBTFUL)
     if bool(doubtful.any()):
         factors[doubtful] = eigvalsh(cosines[doubtful])
-    tolerance = 4 * K.shape[1] * torch.finfo(torch.float64).eps
+    tolerance = max(rounding, 4 * K.shape[1] * torch.finfo(torch.float64).eps)
     singular = (factors.amin(1) <= tolerance) | (zero > 0)
     angles = torch.where(singular, -torch.inf, factors.clamp(min=1e-300).log().sum(1))
     norms = torch.where(zero > 0, -torch.inf, squares.clamp(min=1e-300).log().sum(1))

@@ -17,9 +17,32 @@ from torch import Tensor
 
 from audit.maths.blocks import CACHED_GATHER, blocks
 from audit.measures.contract import Audit
-from audit.network.layers import DenseLayer
+from audit.network.loss import Loss, SquaredError
 from audit.network.parameter_gradients import closed_parameters, other_parameters
 from audit.network.record import Record
+
+LOGIT_SCALE = 0.04  # section 7.2.3
+
+
+def draw_subsets(n: int, size: int, count: int, seed: int) -> NDArray[np.int64]:
+    """[T, N′] positions of distinct train samples; all of them, once, where there are no more than one subset needs."""
+    if n <= size:
+        return np.arange(n, dtype=np.int64)[None]
+    rng = np.random.default_rng([seed, n, size])
+    return np.stack([np.sort(rng.choice(n, size, replace=False)) for _ in range(count)]).astype(np.int64)
+
+
+def normalized_gradient(loss: Loss, f: Tensor, y: Tensor) -> Tensor:
+    """∂l/∂f [n, C] where the loss sees f/(0.04 ‖f‖), the derivative of the norm included."""
+    norm = f.norm(dim=1, keepdim=True).clamp(min=1e-300)
+    g, unit = loss.gradient(f / (LOGIT_SCALE * norm), y), f / norm
+    gradient: Tensor = (g - unit * (unit * g).sum(1, keepdim=True)) / (LOGIT_SCALE * norm)
+    return gradient
+
+
+def divides_logits(audit: Audit) -> bool:
+    """Whether the logits are divided by their length first; a regression has none."""
+    return audit.settings.normalized_logits and not isinstance(audit.loss, SquaredError)
 
 
 def dense_grams(x: Tensor, delta: Tensor, weight: bool, bias: bool, subsets: Tensor) -> Tensor:
@@ -66,6 +89,16 @@ Grams = dict[str, Tensor]  # by layer name, and REST for everything outside the 
 REST = ""
 
 
+def parameter_counts(audit: Audit) -> dict[str, int]:
+    """How many parameters each dense layer holds alone, and how many the `REST` has, where there are any."""
+    counts = {}
+    for layer in audit.layers:
+        weight, bias = closed_parameters(audit.network, layer)
+        counts[layer.name] = weight * layer.in_features * layer.out_features + bias * layer.out_features
+    rest = sum(audit.network.get_parameter(name).numel() for name in other_parameters(audit.network, audit.layers))
+    return counts | ({REST: rest} if rest else {})
+
+
 class GradientSource:
     """The loss gradients of the drawn train samples.
 
@@ -77,9 +110,7 @@ class GradientSource:
         self.audit, self.subsets, self._cotangent = audit, subsets, cotangent
         self._rest = other_parameters(audit.network, audit.layers)
         self._owned = {layer.name: closed_parameters(audit.network, layer) for layer in audit.layers}
-        self.sizes = {layer.name: self._own_size(layer) for layer in audit.layers}
-        if self._rest:
-            self.sizes[REST] = sum(audit.network.get_parameter(name).numel() for name in self._rest)
+        self.sizes = parameter_counts(audit)
         factors = {layer.name: layer.tokens * (layer.in_features + layer.out_features) for layer in audit.layers}
         self._summed = {name for name, size in factors.items() if 0 < self.sizes[name] < size}  # G_i is smaller
         self._pool = np.unique(subsets)
@@ -170,10 +201,6 @@ class GradientSource:
                 x, delta = (torch.cat([part.dense[name][which] for part in kept]) for which in (0, 1))
                 grams[name] = dense_grams(x, delta, *self._owned[name], subsets.to(x.device))
         return grams
-
-    def _own_size(self, layer: DenseLayer) -> int:
-        weight, bias = self._owned[layer.name]
-        return weight * layer.in_features * layer.out_features + bias * layer.out_features
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,12 @@ CAVEAT = (
 )
 
 
+NO_SCALE = (
+    "The theorem is for a loss between 0 and 1. A squared error has the unit of its targets, squared, and so would the "
+    "bound: in another unit it would say something else."
+)
+
+
 @dataclass(frozen=True)
 class Theorem:
     """What the bound is about."""

@@ -30,8 +30,6 @@ def _gradients(samples: list[Sample], names: list[str]) -> Tensor:
 
 
 def layer_fisher(p: Problem, path: str, samples: list[Sample], subsets: list[list[int]]) -> Block:
-    if p.task == "regression":
-        return {"gamma": None}
     module = p.network.get_submodule(path)
     own = [value for value in module.parameters() if path not in p.shared or value is not module.weight]
     names = [name for name, value in p.network.named_parameters() if any(value is one for one in own)]
@@ -46,8 +44,6 @@ def layer_fisher(p: Problem, path: str, samples: list[Sample], subsets: list[lis
 
 
 def fisher(p: Problem, samples: list[Sample], subsets: list[list[int]], settings: Block) -> Block:
-    if p.task == "regression":
-        return {"gamma": None, "robustness": None}
     names, N = list(samples[0].loss_gradient), len(subsets[0])
     G = _gradients(samples, names)
     parts = _log_determinants(G, subsets)
@@ -57,7 +53,7 @@ def fisher(p: Problem, samples: list[Sample], subsets: list[list[int]], settings
         "parameters": P,
         "singular_subsets": len(subsets) - len(parts),
         "robustness": mean([norm2(s.slope) ** 2 for s in samples if s.slope is not None])
-        if p.x.is_floating_point()
+        if p.x.is_floating_point() and p.task != "regression"
         else None,
         "frobenius_norm": mean([float(K.square().sum()) / N**2 for K in grams]),
         "frobenius_norm_per_sample": mean([float(K.diagonal().square().mean()) for K in grams]),
@@ -75,5 +71,5 @@ def fisher(p: Problem, samples: list[Sample], subsets: list[list[int]], settings
         "gamma_norms": mean([norms for norms, _ in parts]),
         "gamma_angles": mean([angles for _, angles in parts]),
         "gamma_full": P / N * gamma - P * math.log(P),
-        "pac_bayes": {"bound": bound, "complexity": A},
+        "pac_bayes": None if p.task == "regression" else {"bound": bound, "complexity": A},
     }
