@@ -20,6 +20,7 @@ from audit.measures.contract import Audit, feeds_itself
 from audit.measures.sensitivity.columns import Array, column
 from audit.model.batches import as_fed
 from audit.network.layers import dense_only
+from audit.network.multilinear import is_multilinear
 from audit.network.record import LayerProducts, LayerRecord, Record
 
 RHO = 0.1  # relative size of a random change of the weights: the paper's variance is 0.01 θ²
@@ -163,9 +164,11 @@ class TraceFold:
     def _why_none(self, beyond_dense: tuple[str, ...]) -> str | None:
         """Weights that act on their own answers enter squared; elsewhere, what bends the scores has no cheap trace."""
         audit = self._audit
+        x = as_fed(audit.network, audit.train.x[torch.arange(audit.capture.fixed_batch or 4) % len(audit.train.x)])
+        if is_multilinear(audit.network, x):
+            return None
         if any(layer.calls > 1 and feeds_itself(audit, layer) for layer in self._dense):
             return "a layer is fed by its own earlier answers, so the scores are not linear in its weights"
-        x = as_fed(audit.network, audit.train.x[torch.arange(audit.capture.fixed_batch or 4) % len(audit.train.x)])
         try:
             curved = next((name for name in beyond_dense if not is_piecewise_linear_in(audit.network, name, x)), None)
         except RuntimeError:
