@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from audit.curvature.sampled import SampledCurvature
 from audit.curvature.spectrum import Spectra
 from audit.data.dataset import Data
 from audit.maths.resample import Bootstrap
@@ -54,6 +55,7 @@ class Audit:
     bootstrap: Bootstrap  # the draws behind all intervals
     settings: Settings
     plan: Plan = EXACT  # which measures look at all samples, and which at how many
+    sampled: SampledCurvature | None = None  # traces by random signs, found once for all measures that are sampled
 
     @property
     def network_is_double(self) -> bool:

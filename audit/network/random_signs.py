@@ -84,6 +84,7 @@ class SignSums:
     layers: dict[str, LayerForms]
     total: Estimate  # sums over the layers of ‖W‖² trace, trace, relative flatness, rows and columns [5]
     squares: dict[str, Estimate]  # by parameter name: mean ‖∂f/∂θ‖² and Σ θ² (∂f/∂θ)² [2]
+    all_squares: Estimate  # their sums over all parameters [2]
 
 
 def sign_sums(
@@ -92,7 +93,7 @@ def sign_sums(
     """Walks over the batches, with `plan.repeats` ordinary backward passes for each kind of sum."""
     forms = {layer.name: Draws(plan.population) for layer in layers}
     squares = {name: Draws(plan.population) for name, _ in network.named_parameters()}
-    total = Draws(plan.population)
+    total, all_squares = Draws(plan.population), Draws(plan.population)
     names = {layer.name: f"{layer.module}.weight".lstrip(".") for layer in layers}
     norms = {layer.name: float(layer.weight(network).double().square().sum()) for layer in layers}
     generator = torch.Generator().manual_seed(plan.seed)
@@ -111,6 +112,7 @@ def sign_sums(
                     G = found[names[layer.name]].reshape(layer.out_features, layer.in_features)
                     by_layer[layer.name].append(_forms(G, layer.weight(network).detach()))
             total.add(_total(by_layer, norms), rows)
+            all_squares.add(torch.stack([torch.stack(draws) for draws in by_parameter.values()]).sum(0), rows)
             for name, draws in by_layer.items():
                 forms[name].add(torch.stack(draws), rows)
             for name, draws in by_parameter.items():
@@ -119,6 +121,7 @@ def sign_sums(
         {layer.name: _split(forms[layer.name].estimate(), layer) for layer in layers},
         total.estimate(),
         {name: draws.estimate() for name, draws in squares.items()},
+        all_squares.estimate(),
     )
 
 

@@ -73,7 +73,7 @@ class TwoPlaces(Branches):
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [(Multiplied, False), (Repeated, False), (Overwritten, False), (Divided, False), (Skipped, True), (TwoPlaces, True)],
+    [*((kind, False) for kind in (Multiplied, Repeated, Overwritten, Divided)), (Skipped, True), (TwoPlaces, True)],
 )
 def test_products_of_what_depends_on_the_same_are_curved(kind: type[nn.Module], expected: bool) -> None:
     torch.manual_seed(0)
