@@ -50,7 +50,7 @@ def _interpolation(audit: Audit) -> Check:
 
 def _gradient(audit: Audit) -> Check:
     """‖mean g_i‖ over √(mean ‖g_i‖²), g_i the gradient of sample i's loss in all dense weights."""
-    if audit.sampled is not None:
+    if audit.sampled is not None and not audit.plan.is_exact("flatness"):
         square_of_mean, mean_of_square, n = *audit.sampled.gradients, audit.sampled.sizes.samples
     else:
         square_of_mean, mean_of_square, n = *_gradient_squares(audit), len(audit.train)

@@ -55,7 +55,7 @@ class Audit:
     bootstrap: Bootstrap  # the draws behind all intervals
     settings: Settings
     plan: Plan = EXACT  # which measures look at all samples, and which at how many
-    sampled: SampledCurvature | None = None  # stands for the full records of `train` where these are too many
+    sampled: SampledCurvature | None = None  # random signs and columns, found once for all measures that sample
 
     @property
     def network_is_double(self) -> bool:
@@ -130,7 +130,7 @@ def on_few_samples(audit: Audit, network: nn.Module | None = None, most: int = 6
     capture = replace(audit.capture, network=network, chunk=min(audit.capture.chunk, len(rows)))
     records = Records(capture, audit.train.x[rows], audit.train.y[rows], audit.train.room, full=True)
     spectra = Spectra(records, audit.settings.directions, audit.settings.seed)
-    return replace(audit, network=network, capture=capture, train=records, spectra=spectra, sampled=None)
+    return replace(audit, network=network, capture=capture, train=records, spectra=spectra, plan=EXACT, sampled=None)
 
 
 def feeds_itself(audit: Audit, layer: DenseLayer) -> bool:

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
-from audit.curvature.sampled import SampledCurvature
 from audit.measures.catalogue import CATALOGUE
 from audit.measures.contract import Audit, Fold, Measure, Measurement, Stages
-from audit.network.layers import DenseLayer
 from audit.network.record import LayerRecord, Products, Record
 
 MEASURES: tuple[Measure, ...] = tuple(
@@ -42,8 +40,8 @@ def run_suite(audit: Audit, progress: Stages) -> Results:
     """One capture pass over the train split, seen by every measure; then each measure finishes."""
     with progress.stage("capture", "Capturing every dense layer"):
         folds = {measure.key: measure.start(audit) for measure in MEASURES}
-        sampled = audit.sampled
-        tails = _capture(audit, list(folds.values()), progress) if sampled is None else _tails(sampled, audit.layers)
+        exact = audit.sampled is None or audit.plan.is_exact("flatness")
+        tails = _capture(audit, list(folds.values()), progress) if exact else _tails(audit)
     measurements = {}
     for key, fold in folds.items():
         with progress.stage(f"measure {key}", f"Measuring {key}"):
@@ -51,10 +49,11 @@ def run_suite(audit: Audit, progress: Stages) -> Results:
     return Results(measurements, tails)
 
 
-def _tails(sampled: SampledCurvature, layers: Sequence[DenseLayer]) -> dict[str, Tail]:
+def _tails(audit: Audit) -> dict[str, Tail]:
     """What a few samples show of the network behind each layer; there the Gauss–Newton part alone is measured."""
-    curved = sampled.residuals.curved
-    return {layer.name: Tail(True, "gauss-newton") if layer.name in curved else Tail() for layer in layers}
+    assert audit.sampled is not None
+    curved = audit.sampled.residuals.curved
+    return {layer.name: Tail(True, "gauss-newton") if layer.name in curved else Tail() for layer in audit.layers}
 
 
 def _capture(audit: Audit, folds: Sequence[Fold], progress: Stages) -> dict[str, Tail]:

@@ -57,6 +57,7 @@ class Capture:
     fixed_batch: int | None = None  # a batch size the network insists on
     side_by_side: bool = True  # whether the backward passes of all scores may run at once: quicker, but takes memory
     to_input: bool = True  # whether derivatives in inputs are wanted; if not, backward passes stop at the first layer
+    residuals: bool = True  # whether the curvature that Gauss–Newton leaves out is looked for, layer by layer
 
     def forward(self, x: Tensor, y: Tensor) -> Iterator[Record]:
         """Scores, losses and layer inputs of x [n, …] with labels y, without any backward pass."""
@@ -212,7 +213,9 @@ class Capture:
         return self._entrance.name
 
     def _residuals(self, group: list[DenseLayer], forward: ForwardPass, gradient: Tensor) -> Residuals:
-        return NO_RESIDUALS if self._piecewise_linear else find_residuals(group, forward.f, gradient, forward.calls)
+        if not self.residuals or self._piecewise_linear:
+            return NO_RESIDUALS
+        return find_residuals(group, forward.f, gradient, forward.calls)
 
     @cached_property
     def _others(self) -> OtherParameters:

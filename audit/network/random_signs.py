@@ -92,6 +92,7 @@ class SignSums:
     layers: dict[str, LayerForms]
     heads: dict[str, Draws]  # of ‖W‖² trace, trace, relative flatness, rows and columns of each layer [5]
     squares: dict[str, Estimate]  # by parameter name: mean ‖∂f/∂θ‖² and Σ θ² (∂f/∂θ)² [2]
+    all_squares: Estimate  # their sums over all parameters [2]
 
     def total(self, names: Sequence[str]) -> Estimate:
         """Sums over some layers [5], with the errors that they have in common."""
@@ -105,6 +106,7 @@ def sign_sums(
     forms = {layer.name: Draws(plan.population) for layer in layers}
     squares = {name: Draws(plan.population) for name, _ in network.named_parameters()}
     heads = {layer.name: Draws(plan.population) for layer in layers}
+    all_squares = Draws(plan.population)
     names = {layer.name: f"{layer.module}.weight".lstrip(".") for layer in layers}
     norms = {layer.name: float(layer.weight(network).double().square().sum()) for layer in layers}
     generator = torch.Generator().manual_seed(plan.seed)
@@ -122,6 +124,7 @@ def sign_sums(
                 for layer in layers:
                     G = found[names[layer.name]].reshape(layer.out_features, layer.in_features)
                     by_layer[layer.name].append(_forms(G, layer.weight(network).detach()))
+            all_squares.add(torch.stack([torch.stack(draws) for draws in by_parameter.values()]).sum(0), rows)
             for name, draws in by_layer.items():
                 drawn = torch.stack(draws)  # [R, 4 + out + in]
                 forms[name].add(drawn, rows)
@@ -132,6 +135,7 @@ def sign_sums(
         {layer.name: _split(forms[layer.name].estimate(), layer) for layer in layers},
         heads,
         {name: draws.estimate() for name, draws in squares.items()},
+        all_squares.estimate(),
     )
 
 

@@ -35,6 +35,7 @@ PROBE = 3  # samples that the layers are watched with
 TRAIN_SHARE = 0.4  # of the memory left, for the records of the train split; measures take as much again beside them
 TEST_SHARE = 0.1  # … and of the test split
 BOOTSTRAP_SHARE = 0.1  # … and the most of it that the counts of a bootstrap may take
+SIGNED = 4  # samples of random signs to one of the input side: an ordinary backward pass is cheap
 TOKEN_SHARE = 16  # a column over tokens takes about so many times the memory and time of a plain one
 WORTHWHILE = 8  # samples at once, below which running all backward passes side by side does not pay
 
@@ -107,12 +108,12 @@ def _workload(network: nn.Module, example: Tensor, layers: Layers, splits: tuple
 def _sampled_curvature(
     capture: Capture, train: tuple[Tensor, Tensor], plan: Plan, settings: Settings, room: int
 ) -> SampledCurvature | None:
-    """What stands for full records where these are too many."""
-    stage = plan.stage("flatness")
-    if stage.form != "sampled":
+    """What stands for full records, or for all samples' gradients, where these are too many."""
+    stage, inside = plan.stage("flatness"), plan.stage("sensitivity")
+    if not plan.samples_some:
         return None
     sizes = SampleSizes(
-        samples=stage.samples,
+        samples=min(stage.samples or SIGNED * inside.samples, len(train[0])) or len(train[0]),
         draws=1,
         columns=stage.columns,
         token_columns=max(1, stage.columns // TOKEN_SHARE),

@@ -72,6 +72,7 @@ class DualityFold:
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
+        self._sampled = None if audit.plan.is_exact("duality") else audit.sampled
         self._labelled = not isinstance(audit.loss, SquaredError)
         self._features: dict[str, Nearest] | None = None
         self._partner: Tensor | None = None
@@ -84,8 +85,8 @@ class DualityFold:
         self._traces = {layer.name: 0.0 for layer in audit.layers if _may_be_incomplete(layer)}
         self._evidence: dict[str, Evidence] = {}
         self._curvature = {layer.name: "hessian" for layer in audit.layers}
-        if audit.sampled is not None:
-            self._curvature |= dict.fromkeys(audit.sampled.residuals.curved, "gauss-newton")
+        if self._sampled is not None:
+            self._curvature |= dict.fromkeys(self._sampled.residuals.curved, "gauss-newton")
         self._too_curved: dict[str, str] = {}
         self._activations: LayerActivations | None = None
         self._curved: set[str] = set()  # layers with a curved network behind them
@@ -145,7 +146,7 @@ class DualityFold:
         too_large = self._too_curved.get(layer.name) or too_many_patches(layer, len(pairs))
         if too_large is not None:
             return replace(nothing, skipped=too_large)
-        if self._audit.sampled is not None and (why := self._not_dual(layer, pairs)) is not None:
+        if self._sampled is not None and (why := self._not_dual(layer, pairs)) is not None:
             return replace(nothing, skipped=why)
         duals = Duals(pairs, layer)
         numbers = measure_pairs(duals, CHECKED if self._audit.plan.samples_some else None)
@@ -175,20 +176,19 @@ class DualityFold:
         self._evidence[layer.name] = found.evidence
         trace = self._trace(layer) if basis.trace is None else basis.trace
         block = replace(filled(block, numbers, basis, found), trace_hessian=trace)
-        if self._audit.sampled is not None:
-            pairs = self._audit.sampled.pairs(layer)
+        if self._sampled is not None:
+            pairs = self._sampled.pairs(layer)
             block = replace(block, form="sampled", columns=pairs.count, eigenvalues_dropped=pairs.dropped)
         return self._with_widths(block, duals, found)
 
     def _basis(self, layer: DenseLayer) -> Basis:
-        sampled = self._audit.sampled
-        if sampled is None:
+        if self._sampled is None:
             return hessian_basis(self._audit.spectra.leading(layer))
-        return column_basis(sampled.pairs(layer))
+        return column_basis(self._sampled.pairs(layer))
 
     def _trace(self, layer: DenseLayer) -> float:
-        if self._audit.sampled is not None:
-            return float(self._audit.sampled.sums.layers[layer.name].trace.value)
+        if self._sampled is not None:
+            return float(self._sampled.sums.layers[layer.name].trace.value)
         rest = residual_trace_of(self._audit, layer.name) if layer.name in self._curved else 0.0
         return (self._traces[layer.name] + rest) / len(self._audit.train)
 

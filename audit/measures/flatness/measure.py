@@ -45,7 +45,9 @@ class Flatness:
 
     def start(self, audit: Audit) -> Fold:
         """Begins an audit."""
-        return _Fold(audit) if audit.sampled is None else _SampledFold(audit, audit.sampled)
+        if audit.sampled is None or audit.plan.is_exact("flatness"):
+            return _Fold(audit)
+        return _SampledFold(audit, audit.sampled)
 
 
 MEASURE: Measure = Flatness()

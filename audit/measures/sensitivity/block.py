@@ -23,15 +23,15 @@ class SkipForm:
 class LayerSensitivity:
     """How strongly the scores answer to one dense layer's input, through that layer. Train samples; 95 % bootstrap."""
 
-    mls: float = says("mean ‖J W‖₂: the strongest answer of the scores to a unit change of the layer's input")
+    mls: float | None = says("mean ‖J W‖₂: the strongest answer of the scores to a unit change of the layer's input")
     mls_ci95: Interval
     mean_log_volume: float | None = says("mean of ½ ln det(J W Wᵀ Jᵀ) over the samples of full rank")
     mean_log_volume_ci95: Interval
     log_mean_volume: float | None = says("ln of the mean volume over all samples; a rank-deficient one counts as 0")
     log_mean_volume_ci95: Interval
-    rank_deficient_samples: int = says("samples where J W has a rank below the number of scores")
+    rank_deficient_samples: int | None = says("samples where J W has a rank below the number of scores")
     weight_spectral_norm: float = says("‖W‖₂, the largest singular value of the weights")
-    sharpness: float = says("mean ‖∇_W f‖_F², weights only")
+    sharpness: float | None = says("mean ‖∇_W f‖_F², weights only")
     sharpness_ci95: Interval
     degenerate_inputs: int = says("samples with ‖x‖ = 0, or with linearly dependent tokens: no bound speaks of them")
     units_active: list[int] = says(
@@ -39,6 +39,8 @@ class LayerSensitivity:
         default_factory=list,
     )
     skip: SkipForm | None = says("present where the layer's input also goes on another way", default=None)
+    form: str = says("exact: over all captured train samples; sampled: over some of them", default="exact")
+    samples: int | None = says("train samples behind sampled numbers", default=None)
     skipped: str | None = says("why some numbers above are null", default=None)
 
 
@@ -65,7 +67,11 @@ class Bound:
     middle: float | None = says("the paper's term between both sides, where it has one", default=None)
     about: str = says("the input that the inequality is about", default="")
     left_out: int = says("(layer, sample) pairs that the inequality does not speak of", default=0)
-    skipped: str | None = says("why a side is null", default=None)
+    error: float | None = says(
+        "how far the two sides' difference may be off (95 %) where they are sampled; closer ones are not judged",
+        default=None,
+    )
+    skipped: str | None = says("why a side is null, or why it cannot be judged", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +93,7 @@ class NetworkSensitivity:
     sharpness_trace_ci95: Interval = None
     mls: float | None = says("mean ‖∂f/∂x‖₂ over the train samples, x the model's input")
     mls_ci95: Interval
-    nmls: float = says("sum over the dense layers of mean ‖J W‖₂")
+    nmls: float | None = says("sum over the dense layers of mean ‖J W‖₂")
     nmls_ci95: Interval
     mean_log_volume: float | None = says("mean of ½ ln det(∂f/∂x ∂f/∂xᵀ) over the samples of full rank")
     mean_log_volume_ci95: Interval
@@ -111,7 +117,7 @@ class NetworkSensitivity:
     input_invariant_mls_ci95: Interval
     normalized_mls: float | None = says("mean ‖x‖² ‖∂f/∂x‖₂² (Definition F.1)")
     normalized_mls_ci95: Interval
-    matrix_normalized_sharpness: float = says("Σ_l ‖W_l‖₂ √(mean ‖∇_{W_l} f‖_F²) over the dense layers (Eq. 35)")
+    matrix_normalized_sharpness: float | None = says("Σ_l ‖W_l‖₂ √(mean ‖∇_{W_l} f‖_F²) over the dense layers (Eq. 35)")
     matrix_normalized_sharpness_ci95: Interval
     chain: Chain | None
     bounds: list[Bound] = field(default_factory=list)
@@ -119,4 +125,14 @@ class NetworkSensitivity:
     parameters: int = says("parameters behind sharpness", default=0)
     parameters_beyond_dense: int = says("of these, held by no dense layer alone: per-sample gradients", default=0)
     histogram: Histogram | None = says("‖∂f/∂x‖₂ over the samples", default=None)
+    form: str = says(
+        "exact: over all captured train samples; sampled: over some of them, and by random signs where parameters are "
+        "concerned",
+        default="exact",
+    )
+    samples: int | None = says("train samples behind sampled numbers", default=None)
+    sign_samples: int | None = says("train samples behind those by random signs", default=None)
+    norm_error: float | None = says(
+        "largest relative error of a sample's ‖∂f/∂x‖₂ or ‖J W‖₂ where these are found by iteration", default=None
+    )
     skipped: str | None = says("why some numbers above are null", default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from torch import Tensor
 from audit.maths.blocks import in_blocks
 from audit.maths.decompositions import LocalMap, centred_log_volume, local_map
 from audit.network.layers import DenseLayer, dense_only
+from audit.network.random_signs import Estimate
 from audit.network.record import LayerProducts, LayerRecord, Products
 
 Array = NDArray[np.float64]
@@ -24,19 +25,19 @@ SMALLEST = 1e-100  # an input below this is as good as zero: its inverse square 
 class SampleColumns:
     """The whole network [n]."""
 
-    theta: Array  # ‖∇_θ f‖_F² over all parameters
-    adaptive: Array  # Σ_j θ_j² ‖∂f/∂θ_j‖²
+    theta: Array | None  # ‖∇_θ f‖_F² over all parameters; None where random signs give its mean
+    adaptive: Array | None  # Σ_j θ_j² ‖∂f/∂θ_j‖²; likewise
     first_invariant: Array  # Σ_p x_p² ‖∂f/∂x_p‖² at the first layer's own input
 
 
 @dataclass(frozen=True)
 class InputColumns:
-    """The map from the model's input to the scores, K = ∂f/∂x [n]."""
+    """The map from the model's input to the scores, K = ∂f/∂x [n]; None where many scores leave only its norms."""
 
     largest: Array  # ‖K‖₂
-    log_volume: Array  # ½ ln det(K Kᵀ), −inf where the rank is below the number of scores
-    rank: Array
-    dimension: Array  # participation ratio; nan where K = 0
+    log_volume: Array | None  # ½ ln det(K Kᵀ), −inf where the rank is below the number of scores
+    rank: Array | None
+    dimension: Array | None  # participation ratio; nan where K = 0
     normalized: Array  # ‖x‖² ‖K‖₂²
     invariant: Array  # Σ_p x_p² ‖∂f/∂x_p‖²
     log_volume_centred: Array | None  # on the dimensions orthogonal to (1, …, 1); None for one score
@@ -44,12 +45,12 @@ class InputColumns:
 
 @dataclass(frozen=True)
 class MapColumns:
-    """One layer: the map from its input to the scores, and its gradients [n]."""
+    """One layer: the map from its input to the scores, and its gradients [n]; None where there are many scores."""
 
-    largest: Array  # ‖J W‖₂
-    frobenius: Array  # ‖J W‖_F
-    log_volume: Array  # ½ ln det(J W Wᵀ Jᵀ), −inf where the rank is below N
-    gradient: Array  # ‖∇_W f‖_F²
+    largest: Array | None  # ‖J W‖₂
+    frobenius: Array | None  # ‖J W‖_F
+    log_volume: Array | None  # ½ ln det(J W Wᵀ Jᵀ), −inf where the rank is below N
+    gradient: Array | None  # ‖∇_W f‖_F²
     x_norm: Array  # ‖x‖, or σ_min(X) of its tokens
 
 
@@ -78,6 +79,26 @@ class LayerColumns(MapColumns):
 
 
 @dataclass(frozen=True)
+class Signs:
+    """Means over samples that random signs give, with their standard errors."""
+
+    theta: Estimate  # S(θ)
+    adaptive: Estimate
+    layers: Mapping[str, Estimate]  # ‖∇_W f‖_F² of layers whose weights nothing else uses, by name
+
+
+@dataclass(frozen=True)
+class Picked:
+    """How a sampled audit came to its columns."""
+
+    samples: int
+    of: int  # train samples
+    signs: Signs
+    norm_error: float | None = None  # largest relative error of a norm found by iteration; None: none is
+    skipped: str | None = None  # why there are no norms
+
+
+@dataclass(frozen=True)
 class Columns:
     """Everything that was kept, and what else the report needs to know."""
 
@@ -91,7 +112,8 @@ class Columns:
     epsilon: float
     parameters: int
     others: int  # parameters that no dense layer holds alone
-    sampled: tuple[float, float] | None  # adaptive sharpness from random changes, and its standard error
+    changed: tuple[float, float] | None  # adaptive sharpness from random changes, and its standard error
+    picked: Picked | None = None  # None: all train samples
 
     @property
     def slack(self) -> float:

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from audit.maths.blocks import HELD, blocks
+from audit.maths.blocks import HELD, blocks, in_blocks
 from audit.maths.intervals import standard_error
 from audit.measures.contract import Audit, feeds_itself
 from audit.measures.sensitivity.columns import Array, column
 from audit.model.batches import as_fed
 from audit.network.layers import dense_only
+from audit.network.multilinear import is_multilinear
 from audit.network.record import LayerProducts, LayerRecord, Record
 
 RHO = 0.1  # relative size of a random change of the weights: the paper's variance is 0.01 θ²
@@ -60,6 +61,28 @@ def _of_tokens(x: Tensor, J: Tensor, W2: Tensor, b2: Tensor) -> DenseSquares:
         adaptive.append(squared.flatten(1) @ W2.flatten())
     J2 = J.sum(2).square().sum(1)  # Σ_c (Σ_t J_ct)²
     return DenseSquares(torch.cat(weight), J2.sum(1), torch.cat(adaptive), J2 @ b2)
+
+
+def weight_squares(products: LayerProducts) -> Tensor:
+    """‖∇_W f‖_F² alone, sample by sample [n], float64; with several tokens, in the cheaper of two orders."""
+    layer = products.layer
+    if layer.x.shape[1] == 1:
+        return products.squared_jacobian.sum(1) * layer.x.double().square().sum((1, 2))
+    if layer.x.shape[1] <= layer.x.shape[2]:
+        return in_blocks(_squares_by_tokens, layer.J, layer.x)
+    parts = blocks(len(layer.x), layer.J.shape[1] * layer.W.numel(), HELD)
+    return torch.cat([_squares_by_weights(layer.J[part].double(), layer.x[part].double()) for part in parts])
+
+
+def _squares_by_tokens(J: Tensor, x: Tensor) -> Tensor:
+    """Σ_tt′ (Σ_c J_ct·J_ct′)(x_t·x_t′)."""
+    J, x = J.double().transpose(1, 2).flatten(2), x.double()  # [n, T, C·out]
+    return ((J @ J.mT) * (x @ x.mT)).sum((1, 2))
+
+
+def _squares_by_weights(J: Tensor, x: Tensor) -> Tensor:
+    """Σ_c ‖Σ_t J_ct x_tᵀ‖²."""
+    return (J.transpose(2, 3) @ x[:, None]).square_().sum((1, 2, 3))
 
 
 def parameter_residual_trace(layer: LayerRecord, bias: bool) -> Tensor:
@@ -163,9 +186,11 @@ class TraceFold:
     def _why_none(self, beyond_dense: tuple[str, ...]) -> str | None:
         """Weights that act on their own answers enter squared; elsewhere, what bends the scores has no cheap trace."""
         audit = self._audit
+        x = as_fed(audit.network, audit.train.x[torch.arange(audit.capture.fixed_batch or 4) % len(audit.train.x)])
+        if is_multilinear(audit.network, x):
+            return None
         if any(layer.calls > 1 and feeds_itself(audit, layer) for layer in self._dense):
             return "a layer is fed by its own earlier answers, so the scores are not linear in its weights"
-        x = as_fed(audit.network, audit.train.x[torch.arange(audit.capture.fixed_batch or 4) % len(audit.train.x)])
         try:
             curved = next((name for name in beyond_dense if not is_piecewise_linear_in(audit.network, name, x)), None)
         except RuntimeError:
