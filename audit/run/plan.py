@@ -84,7 +84,7 @@ def make_plan(work: Workload, settings: Settings, memory: int, speeds: tuple[flo
         return replace(plan, speed=double, stages=[*stages, *_left_out(settings)])
     limits = Limits(budget if budget is not None else float("inf"), needed > memory, single)
     stages = [_stage(name, seconds, work, limits) for name, seconds in exact.items()]
-    return replace(plan, arithmetic="float32", speed=single, stages=[*_together(stages), *_left_out(settings)])
+    return replace(plan, arithmetic="float32", speed=single, stages=[*_together(stages, work), *_left_out(settings)])
 
 
 @dataclass(frozen=True)
@@ -101,17 +101,20 @@ def _left_out(settings: Settings) -> list[PlannedStage]:
     return [PlannedStage(name=name, form="skipped", why=QUICK) for name in names]
 
 
-def _together(stages: list[PlannedStage]) -> list[PlannedStage]:
-    """The split of the gap rests on the same Hessians as flatness: both are exact, or neither."""
+def _together(stages: list[PlannedStage], work: Workload) -> list[PlannedStage]:
+    """What rests on the same records goes the same way: without the exact curvature of the layers nothing has any."""
     flatness = next(stage for stage in stages if stage.name == "flatness")
     if flatness.form == "exact":
         return stages
-    return [
-        replace(stage, form=flatness.form, columns=flatness.columns, why=flatness.why)
-        if stage.name == "duality"
-        else stage
-        for stage in stages
-    ]
+    found = []
+    for stage in stages:
+        if stage.name == "duality":
+            stage = replace(stage, form=flatness.form, columns=flatness.columns, why=flatness.why)
+        elif stage.name in SHARES and stage.form == "exact":
+            samples = min(MOST_SAMPLES[stage.name], work.samples)
+            stage = replace(stage, form="sampled", samples=samples, why="as flatness is")
+        found.append(stage)
+    return found
 
 
 def exact_bytes(work: Workload, settings: Settings) -> int:
