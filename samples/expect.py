@@ -16,7 +16,7 @@ from audit.settings import Settings
 
 HERE = Path(__file__).parent
 CASES = {"healthy": "mnist", "large-batch": "mnist", "mislabelled": "mnist-mislabelled"}
-LEFT_OUT = {"created", "command", "settings", "timings", "outcomes", "thumbnails", "path", "platform", "python"}
+LEFT_OUT = {"created", "command", "settings", "timings", "outcomes", "plan", "thumbnails", "path", "platform", "python"}
 LONGEST = 12  # lists beyond it are left out: the numbers that are made from them stay
 
 

@@ -81,9 +81,10 @@ def _gradient_squares(audit: Audit) -> tuple[float, float]:
 def _tails(results: Results) -> Check:
     curved = [name for name, tail in results.tails.items() if tail.curved]
     named = f" Curved behind: {', '.join(curved)}." if curved else ""
+    exact = all(tail.curvature == "exact" for tail in results.tails.values())
+    kept = "Their Hessian is exact all the same" if exact else "Of their Hessian the Gauss–Newton part is measured"
     words = (
-        "Layers behind which the network is curved. Their Hessian is exact all the same; but S(θ) is then no longer "
-        f"the trace of a Hessian.{named}"
+        f"Layers behind which the network is curved. {kept}; but S(θ) is then no longer the trace of a Hessian.{named}"
     )
     title = "The network is piecewise linear behind each dense layer"
     return _assumption("piecewise-linear", title, len(curved), 0, words, ["sensitivity"])

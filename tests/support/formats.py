@@ -203,7 +203,7 @@ def independent(name: str, network: nn.Module | None = None) -> dict[str, float]
 
 
 FILE_ONLY = re.compile(
-    r"created|timings.*|tool.*|command|settings\.arch|checks\.\d+\.(value|explanation)"
+    r"created|timings.*|plan.*|tool.*|command|settings\.arch|checks\.\d+\.(value|explanation)"
     r"|model\.(path|format|sha256|opset|parity.*|output_name|input\.name|notes.*)"
     r"|findings\.\d+\.(evidence\.model\.parity.*|explanation)"
 )

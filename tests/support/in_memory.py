@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 from audit import Report, audit_model
 
-OF_THE_FILE = ("created", "timings", "command", "settings", "data", "model", "tool")
+OF_THE_FILE = ("created", "timings", "plan", "command", "settings", "data", "model", "tool")
 
 
 def pairs(name: str) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:

@@ -23,6 +23,7 @@ KEPT = {
     "task",
     "settings",
     "timings",
+    "plan",
     "findings",
     "not_judged",
 }  # words with a meaning
