@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.maths.blocks import CACHED, CACHED_PRODUCT, COUNTS, RESAMPLED, blocks
+from audit.maths.blocks import CACHED, CACHED_PRODUCT, COUNTS, RESAMPLED, TABLE, blocks
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.uint8]  # [draws, n]  how often each sample is drawn; above 255 it never is, the mean is 1
@@ -117,14 +117,14 @@ def _means_of_groups(columns: Array, draws: int, seed: int) -> Array:
         members = order[part]
         sums[: len(members), :k] += columns[members]
         sums[: len(members), k] += 1
-    means = _means(sums, _drawn(RESAMPLED, draws, seed))
+    means = _means(sums, _drawn(RESAMPLED, draws, seed, TABLE))  # few products: threads wait for each other after each
     return means[:, :k] / means[:, k:]
 
 
-def _drawn(n: int, draws: int, seed: int) -> Iterator[Counts]:
-    """Counts of n samples in `draws` resamples, in blocks [some draws, n]."""
+def _drawn(n: int, draws: int, seed: int, numbers: int | None = None) -> Iterator[Counts]:
+    """Counts of n samples in `draws` resamples, in blocks [some draws, n] of so many `numbers`."""
     rng = np.random.default_rng(seed)
-    for part in blocks(draws, n, CACHED):
+    for part in blocks(draws, n, numbers or CACHED):
         size = part.stop - part.start
         picks = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
         yield np.bincount(picks.ravel(), minlength=size * n).reshape(size, n).astype(np.uint8)
