@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 HEADER = (ValueError, SyntaxError, TypeError, tokenize.TokenError)  # what a damaged npy header is complained about with
 BROKEN = (OSError, EOFError, KeyError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error, *HEADER)
+
+NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+ZIP_HEADER, ZIP_NAME_LENGTH = 30, 26  # bytes before a member's name, and where among them its length stands
+PIECE = 1 << 20
 
 Load = Callable[[], Array]
 Opener = Callable[[Path], "Load | Mapping[str, Load]"]
@@ -133,13 +137,40 @@ def _open_npz(path: Path) -> Mapping[str, Load]:
 
 
 def _member(path: Path, key: str) -> Array:
+    """An array of the archive, left on disk where it lies there as it is, as `numpy.savez` writes it."""
     try:
+        mapped = _mapped_member(path, f"{key}.npy")
+        if mapped is not None:
+            return mapped
         with np.load(path, allow_pickle=False) as archive:
             array: Array = archive[key]
     except BROKEN as error:
         _refuse_objects(error, path, f"array {key!r}")
         raise unreadable(path, f"an npz archive at array {key!r}", error, "write it again with numpy.savez") from error
     return array
+
+
+def _mapped_member(path: Path, name: str) -> Array | None:
+    """The array mapped into memory; None where it is compressed, empty or of a kind that cannot be mapped."""
+    with zipfile.ZipFile(path) as archive:
+        if name not in archive.namelist() or archive.getinfo(name).compress_type != zipfile.ZIP_STORED:
+            return None
+        with archive.open(name) as member:
+            while member.read(PIECE):  # to the end, where the archive's checksum is held against what was read
+                pass
+        begin = archive.getinfo(name).header_offset
+    with path.open("rb") as file:
+        file.seek(begin + ZIP_NAME_LENGTH)
+        lengths = np.frombuffer(file.read(4), "<u2")  # of the name and of what else stands before the array
+        file.seek(begin + ZIP_HEADER + int(lengths.sum()))
+        version = np.lib.format.read_magic(file)
+        if version not in NPY_HEADERS:
+            return None
+        shape, by_columns, dtype = NPY_HEADERS[version](file)
+        if dtype.hasobject or 0 in shape or not shape:
+            return None
+        order: Literal["C", "F"] = "F" if by_columns else "C"
+        return np.memmap(path, dtype, "r", file.tell(), shape, order)
 
 
 def _open_npy(path: Path) -> Load:

@@ -90,9 +90,9 @@ def same_length(samples: int, labels: int, x: str, y: str) -> None:
 
 
 def rows_of(array: Array, rows: Rows) -> Array:
-    """The rows of an array in memory, without a copy where all of it is wanted."""
-    if len(rows) == len(array) and not isinstance(array, np.memmap):
-        return array
+    """The rows of an array in memory or mapped from a file, without a copy where all of it is wanted."""
+    if len(rows) == len(array):
+        return np.asarray(array)
     return np.asarray(np.take(array, rows, axis=0))
 
 

@@ -31,6 +31,7 @@ SHARED_POINTS = 1 << 22  # … and 16 MB: for all searches in the same space
 PAIRS_PROPOSED = 1 << 20  # 30 MB of places and distances: pairs that one block of a search may propose
 
 # Rows at once.
+RESAMPLED = 1 << 14  # samples that are resampled one by one: of more, random groups are
 DIRECTIONS = 64  # columns of the table of projections, beyond which a few thousand pairs leave the cache
 EIGENVECTORS = 512  # whose residuals are taken at once
 RESIDUAL_COLUMNS = 4  # of R, each of which takes a second backward pass side by side

@@ -1,6 +1,8 @@
 """Bootstrap of anything that is a function of means over samples.
 
-A resample is a count per sample, so the means of all columns under many resamples are one matrix product.
+A resample is a count per sample, so the means of all columns under many resamples are one matrix product. Of more than
+`RESAMPLED` samples, as many groups of them, put together at random, are drawn: groups of independent samples are
+independent, too, and a mean over them varies as much from draw to draw.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.maths.blocks import CACHED, CACHED_PRODUCT, COUNTS, blocks
+from audit.maths.blocks import CACHED, CACHED_PRODUCT, COUNTS, RESAMPLED, TABLE, blocks
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.uint8]  # [draws, n]  how often each sample is drawn; above 255 it never is, the mean is 1
@@ -27,6 +29,8 @@ def resampled_means(columns: Array, draws: int, seed: int) -> Array:
            [1., 1.],
            [1., 1.]])
     """
+    if len(columns) > RESAMPLED:
+        return _means_of_groups(columns, draws, seed)
     return _means(columns, _drawn(len(columns), draws, seed))
 
 
@@ -52,7 +56,8 @@ class Bootstrap:
 
     def __init__(self, draws: int, seed: int, keep: Mapping[int, int] | None = None) -> None:
         self.draws, self.seed = draws, seed
-        self._samples = {stream: n for stream, n in (keep or {}).items() if 0 < n * draws <= COUNTS}
+        fitting = {stream: n for stream, n in (keep or {}).items() if 0 < n * draws <= COUNTS}
+        self._samples = {stream: n for stream, n in fitting.items() if n <= RESAMPLED}
         self._kept: dict[int, Counts] = {}
 
     @property
@@ -102,10 +107,26 @@ def _means(columns: Array, counts: Iterable[Counts]) -> Array:
     return np.concatenate(means) / len(columns) if means else np.empty((0, columns.shape[1]))
 
 
-def _drawn(n: int, draws: int, seed: int) -> Iterator[Counts]:
-    """Counts of n samples in `draws` resamples, in blocks [some draws, n]."""
+def _means_of_groups(columns: Array, draws: int, seed: int) -> Array:
+    """[draws, k] of columns [n, k], whose samples are drawn in `RESAMPLED` random groups of as equal a size as can be.
+
+    A draw's mean is Σ_g c_g S_g / Σ_g c_g n_g with the sums S_g [k] and sizes n_g of the groups.
+    """
+    n, k = columns.shape
+    order = np.random.default_rng([seed, n]).permutation(n)
+    sums = np.zeros((RESAMPLED, k + 1))
+    for part in blocks(n, 1, RESAMPLED):  # the first members of all groups, then the second ones, …
+        members = order[part]
+        sums[: len(members), :k] += columns[members]
+        sums[: len(members), k] += 1
+    means = _means(sums, _drawn(RESAMPLED, draws, seed, TABLE))  # few products: threads wait for each other after each
+    return means[:, :k] / means[:, k:]
+
+
+def _drawn(n: int, draws: int, seed: int, numbers: int | None = None) -> Iterator[Counts]:
+    """Counts of n samples in `draws` resamples, in blocks [some draws, n] of so many `numbers`."""
     rng = np.random.default_rng(seed)
-    for part in blocks(draws, n, CACHED):
+    for part in blocks(draws, n, numbers or CACHED):
         size = part.stop - part.start
         picks = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
         yield np.bincount(picks.ravel(), minlength=size * n).reshape(size, n).astype(np.uint8)

@@ -107,6 +107,7 @@ def without_copies_sentence(report: Report) -> str:
 def mislabels_sentences(report: Report) -> list[str]:
     """How many labels are suspect, against what chance would give, and what rate of wrong ones that points to."""
     block, samples = _block(report).suspected_mislabels, report.data.train.samples
+    asked = block.asked or samples
     if block.count is None:
         return [f"Not measured. {block.skipped or ''}".rstrip()]
     part = f" ({percent(block.share)})" if block.count else ""
@@ -114,7 +115,9 @@ def mislabels_sentences(report: Report) -> list[str]:
     yardstick = (
         "" if chance is None else f"; if train labels were as right as test labels, {_about(chance)} would be by chance"
     )
-    sentences = [f"{counted(block.count, samples, 'train labels', f'suspect{part}')}{yardstick}."]
+    sentences = [f"{counted(block.count, asked, 'train labels', f'suspect{part}')}{yardstick}."]
+    if asked < samples:
+        sentences.append(f"These {number(asked)} were drawn at random from {number(samples)}.")
     if block.estimated_rate is not None:
         sentences.append(
             f"The share of wrong train labels beyond those in test is estimated at {percent(block.estimated_rate)}"

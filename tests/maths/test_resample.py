@@ -46,3 +46,30 @@ def test_two_tables_of_the_same_samples_share_their_draws():
 
 def test_no_draw_has_no_interval():
     assert interval(resampled_means(np.ones((4, 1)), 0, 0)[:, 0]) is None
+
+
+@pytest.mark.parametrize("draw", ["normal", "exponential"])
+def test_random_groups_of_many_samples_vary_as_the_samples_do(draw, monkeypatch):
+    """Sorted samples, as those of a split that is stored class by class, and a column that few of them have."""
+    monkeypatch.setattr(resample, "RESAMPLED", 500)
+    rng = np.random.default_rng(3)
+    columns = np.stack([np.sort(getattr(rng, draw)(size=3130)), np.arange(3130) < 40], 1)
+    drawn = resampled_means(columns, 2000, seed=1)
+    assert drawn.mean(0) == pytest.approx(columns.mean(0), abs=4 * columns.std(0).max() / np.sqrt(2000 * 3130))
+    assert drawn.std(0) == pytest.approx(columns.std(0) / np.sqrt(3130), rel=0.12)
+    together = resampled_means(columns[:, [1, 0]], 2000, seed=1)
+    assert together == pytest.approx(drawn[:, [1, 0]], rel=1e-12), "all columns share their draws"
+    assert resampled_means(np.ones((3130, 1)), 5, 0) == pytest.approx(np.ones((5, 1)), rel=1e-14)
+
+
+def test_intervals_from_random_groups_cover_the_mean(monkeypatch):
+    monkeypatch.setattr(resample, "RESAMPLED", 250)
+    rng = np.random.default_rng(0)
+    found = [interval(resampled_means(rng.exponential(size=(1020, 1)), 400, seed)[:, 0]) for seed in range(400)]
+    assert 0.92 <= np.mean([low <= 1 <= high for low, high in found]) <= 0.98
+
+
+def test_few_samples_are_drawn_one_by_one():
+    columns = np.random.default_rng(0).normal(size=(resample.RESAMPLED, 1))
+    drawn = np.random.default_rng(7).integers(len(columns), size=(3, len(columns)))
+    assert resampled_means(columns, 3, 7) == pytest.approx(columns[drawn].mean(1), rel=1e-12)

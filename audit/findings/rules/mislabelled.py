@@ -71,9 +71,12 @@ def _neighbours(report: Report, labels: SuspectedMislabels) -> str:
         else f"; if they were as right as the test labels, about {number(round(labels.expected_by_chance))}"
         f"{within(labels.expected_by_chance_ci95)} would be"
     )
+    samples = report.data.train.samples
+    asked = labels.asked or samples
+    drawn = "" if asked == samples else f" drawn at random from {number(samples)}"
     return (
-        f"{number(labels.count)} of {number(report.data.train.samples)} train labels are contradicted by most of their "
-        f"most similar samples{chance}. {_rate(labels)}"
+        f"{number(labels.count)} of {number(asked)} train labels{drawn} are contradicted by most of their most similar "
+        f"samples{chance}. {_rate(labels)}"
     )
 
 

@@ -110,6 +110,9 @@ class ClassShare:
 class GapOverPairs:
     """Which test samples and which classes carry the gap over pairs."""
 
+    asked: int | None = says(
+        "test samples that a partner was looked for: all of them, or 10,000 drawn at random", default=None
+    )
     pairs: int = says("test samples with a train partner")
     unpaired: int = says("test samples without a train sample of their label")
     gap: float | None = says("mean of l(test) - l(its train partner) over the pairs")
@@ -124,6 +127,9 @@ class GapOverPairs:
 class DualityBlock:
     """The gap of a layer's pairs, split along the eigenvectors of its Hessian."""
 
+    asked: int | None = says(
+        "test samples that a partner was looked for: all of them, or 10,000 drawn at random", default=None
+    )
     pairs: int = says("test samples with a train partner that reaches the layer")
     unpaired: int = says("test samples without a train sample of their label")
     dropped: int = says("pairs whose train partner reaches the layer as the zero vector: no weight can act on it")

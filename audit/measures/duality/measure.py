@@ -19,7 +19,7 @@ from audit.measures.duality.block import DualityBlock
 from audit.measures.duality.card import CARDS
 from audit.measures.duality.decompose import Decomposition, decompose
 from audit.measures.duality.layer_pairs import Duals, LayerPairs, measure_pairs
-from audit.measures.duality.pairs import Nearest, Pairs, nearest_partners
+from audit.measures.duality.pairs import Nearest, Pairs, asked_for, nearest_partners
 from audit.measures.duality.report_blocks import (
     NO_PAIRS,
     approximation,
@@ -74,6 +74,7 @@ class DualityFold:
         self._audit = audit
         self._sampled = None if audit.plan.is_exact("duality") else audit.sampled
         self._labelled = not isinstance(audit.loss, SquaredError)
+        self._asked = asked_for(len(audit.test), audit.settings.seed)
         self._features: dict[str, Nearest] | None = None
         self._partner: Tensor | None = None
         if audit.settings.partner_space == "features":
@@ -81,7 +82,8 @@ class DualityFold:
             self._features = {layer.name: Nearest(len(audit.test), device) for layer in audit.layers}
         else:
             test, train = audit.test, audit.train
-            self._partner = nearest_partners(self._sided(test.x, test.y), self._sided(train.x, train.y))
+            some = slice(None) if len(self._asked) == len(test) else self._asked  # of all, no copy
+            self._partner = nearest_partners(self._sided(test.x[some], test.y[some]), self._sided(train.x, train.y))
         self._traces = {layer.name: 0.0 for layer in audit.layers if _may_be_incomplete(layer)}
         self._evidence: dict[str, Evidence] = {}
         self._curvature = {layer.name: "hessian" for layer in audit.layers}
@@ -111,13 +113,13 @@ class DualityFold:
     def finish(self) -> Measurement:
         """Decomposes layer by layer."""
         if self._partner is not None:
-            pairs = Pairs(self._audit, self._partner.cpu())
+            pairs = Pairs(self._audit, self._partner.cpu(), self._asked)
             blocks = {layer.name: self._block(layer, pairs) for layer in self._audit.layers}
             return Measurement(self._with_intervals(blocks), gap_over_pairs(self._audit, pairs))
         assert self._features is not None
         blocks = {}
         for layer in self._audit.layers:
-            pairs = Pairs(self._audit, self._features[layer.name].index.cpu())
+            pairs = Pairs(self._audit, self._features[layer.name].index.cpu()[self._asked], self._asked)
             blocks[layer.name] = replace(self._block(layer, pairs), carriers=gap_over_pairs(self._audit, pairs))
         return Measurement(self._with_intervals(blocks))
 
@@ -132,6 +134,7 @@ class DualityFold:
     def _block(self, layer: DenseLayer, pairs: Pairs) -> DualityBlock:
         """The layer's block; where there is none, the sentence why."""
         nothing = DualityBlock(
+            asked=len(pairs.asked),
             pairs=len(pairs),
             unpaired=pairs.unpaired,
             dropped=0,

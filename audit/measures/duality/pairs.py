@@ -34,9 +34,12 @@ class Pairs:
     equality, and it is checked as one. Only where a plan samples, and passes are dear, they run in its own arithmetic.
     """
 
-    def __init__(self, audit: Audit, partner: Tensor) -> None:
-        self.rows = torch.nonzero(partner >= 0)[:, 0]  # positions in the test split
-        self.partner = partner[self.rows]  # positions in the train split
+    def __init__(self, audit: Audit, partner: Tensor, asked: Tensor | None = None) -> None:
+        """From the partner of each test sample, or of those at `asked` alone [k]; −1 where there is none."""
+        self.asked = torch.arange(len(partner)) if asked is None else asked  # [k] positions in the test split
+        paired = partner >= 0
+        self.rows = self.asked[paired]  # positions in the test split
+        self.partner = partner[paired]  # positions in the train split
         self.unpaired = len(partner) - len(self.rows)
         self.capture = audit.capture if audit.plan.samples_some else in_float64(audit.capture)
         self._audit, self.room = audit, budget_bytes(audit.settings.memory) // 16
@@ -89,6 +92,7 @@ def in_float64(capture: Capture) -> Capture:
 # only proposes candidates, with a margin that covers its rounding error; the distance that decides is Σ (a − b)².
 
 
+PAIRED = 10_000  # test samples, at most, that a partner is looked for: the losses of all are in the gap anyway
 TIE = 1e-14  # squared distances closer than this, relatively, differ by rounding alone
 NOBODY = -1
 
@@ -124,6 +128,13 @@ class Nearest:
             closer = squared < self.squared[mine] * (1 - TIE)
             self.index[mine] = torch.where(closer, index[best], self.index[mine])
             self.squared[mine] = torch.where(closer, squared, self.squared[mine])
+
+
+def asked_for(tests: int, seed: int) -> Tensor:
+    """Positions of the test samples that are paired: all of them, or `PAIRED` drawn at random."""
+    if tests <= PAIRED:
+        return torch.arange(tests)
+    return torch.randperm(tests, generator=torch.Generator().manual_seed(seed))[:PAIRED].sort().values
 
 
 def nearest_partners(test: Sided, train: Sided) -> Tensor:

@@ -31,6 +31,7 @@ def gap_over_pairs(audit: Audit, pairs: Pairs) -> GapOverPairs:
     classes = None if isinstance(audit.loss, SquaredError) else class_names(audit)
     if not len(pairs):
         return GapOverPairs(
+            asked=len(pairs.asked),
             pairs=0,
             unpaired=pairs.unpaired,
             gap=None,
@@ -45,13 +46,14 @@ def gap_over_pairs(audit: Audit, pairs: Pairs) -> GapOverPairs:
     total = float(gap.sum())
     draws = audit.bootstrap.means(gap[:, None])[:, 0]
     return GapOverPairs(
+        asked=len(pairs.asked),
         pairs=len(pairs),
         unpaired=pairs.unpaired,
         gap=float(gap.mean()),
         gap_ci95=interval(draws),
         samples=[_sample(audit, pairs, test, partner, classes, int(k)) for k in top],
         samples_share=float(gap[top].sum()) / total if total > 0 else None,
-        classes=None if classes is None else _by_class(audit, test, gap, classes),
+        classes=None if classes is None else _by_class(audit, pairs, test, gap, classes),
     )
 
 
@@ -77,8 +79,8 @@ def _sample(
     )
 
 
-def _by_class(audit: Audit, test: Outcome, gap: Array, classes: list[str]) -> list[ClassShare]:
-    total = float(gap.sum())
+def _by_class(audit: Audit, pairs: Pairs, test: Outcome, gap: Array, classes: list[str]) -> list[ClassShare]:
+    total, labels = float(gap.sum()), audit.test_outcome.labels[pairs.asked.numpy()]
     members = test.labels[:, None] == np.arange(len(classes))  # [K, classes]
     columns = np.concatenate([members * gap[:, None], members.astype(np.float64)], 1)
     parts, counts = np.split(audit.bootstrap.means(columns), 2, axis=1)
@@ -90,7 +92,7 @@ def _by_class(audit: Audit, test: Outcome, gap: Array, classes: list[str]) -> li
             ClassShare(
                 name=name,
                 pairs=len(mine),
-                unpaired=int((audit.test_outcome.labels == label).sum()) - len(mine),
+                unpaired=int((labels == label).sum()) - len(mine),
                 contribution=float(mine.sum()) / len(gap),
                 share=float(mine.sum()) / total if total > 0 else None,
                 mean_gap=float(mine.mean()) if len(mine) else None,

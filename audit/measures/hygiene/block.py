@@ -92,8 +92,10 @@ class SpaceTried:
 class SuspectedMislabels:
     """Train labels that disagree with their neighbours."""
 
-    count: int | None = says("labels that the rule calls suspect", default=None)
-    share: float | None = says("count over train samples", default=None)
+    asked: int | None = says("train labels that were voted on: all of them, or 10,000 drawn at random", default=None)
+    count: int | None = says("labels of these that the rule calls suspect", default=None)
+    share: float | None = says("count over asked", default=None)
+    share_ci95: Interval = says("a Wilson interval", default=None)
     expected_by_chance: float | None = says(
         "how many the same rule would call suspect if train labels were as right as test labels", default=None
     )

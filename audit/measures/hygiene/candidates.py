@@ -5,14 +5,13 @@ A margin covers its rounding error, so that no neighbour is missed; who is one i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from audit.maths.blocks import PAIRS_PROPOSED
-from audit.measures.hygiene.points import Ready, Screen, how_many, positions, sampled_products, smallest
+from audit.measures.hygiene.points import Ready, Screen, how_many, positions, smallest
 
 NEIGHBOURS = 10  # k
 FIRST = 18  # voters that are measured to learn how far the neighbours can be: more than there are neighbours
@@ -26,12 +25,21 @@ class Points:
     """Points whose neighbours are wanted, in single precision."""
 
     a: Tensor  # [q, V]
-    own: Tensor | None  # [q] their own places among the voters
     margin: Tensor  # [q] twice the rounding error of ‖b‖² − 2 a·b
+    itself: int  # 1 where each point is one of the voters, else 0
+    near: bool  # whether all voters no farther than the k-th are wanted, or only as many as are enough
 
     def part(self, rows: Tensor) -> Points:
         """Some of them."""
-        return Points(self.a[rows], None if self.own is None else self.own[rows], self.margin[rows])
+        return Points(self.a[rows], self.margin[rows], self.itself, self.near)
+
+    def most(self, squared: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """What the last voter has when there are enough, and no less than what the farthest wanted one can have [q].
+
+        From any voters of each point [q, m] and their weight.
+        """
+        radius, bound = radii(squared, weight, self.itself)
+        return radius, (bound if self.near else radius) + self.margin
 
 
 @dataclass(frozen=True)
@@ -40,11 +48,17 @@ class Pairs:
 
     row: Tensor  # [p] which point
     column: Tensor  # [p] which voter
-    squared: Tensor  # [p] ‖b‖² − 2 a·b; −∞ for the point itself
+    squared: Tensor  # [p] ‖b‖² − 2 a·b
 
     def at(self, places: Tensor) -> Pairs:
         """Some of the pairs."""
         return Pairs(self.row[places], self.column[places], self.squared[places])
+
+    def beside(self, other: Pairs) -> Pairs:
+        """Both, point by point."""
+        row = torch.cat([self.row, other.row])
+        both = Pairs(row, torch.cat([self.column, other.column]), torch.cat([self.squared, other.squared]))
+        return both.at(row.argsort(stable=True))
 
     def table(self, q: int) -> Table:
         """The squared distances and the voters of each point, filled up with ∞ and 0  [q, most of a point]."""
@@ -56,60 +70,43 @@ class Pairs:
 
 
 class Proposer:
-    """The voters, in single precision."""
+    """Some of the voters, in single precision."""
 
-    def __init__(self, ready: Ready, weight: Tensor, points: int, product: Callable[[Tensor], Tensor]) -> None:
-        """Voters b with their weight [u], for so many `points`; `product` gives ‖b‖² − 2 a·b [q, u] of a [q, V]."""
-        self._ready, self._weight, self._points, self._product = ready, weight, points, product
-        self._norms = ready.norms.float()
+    def __init__(self, ready: Ready, weight: Tensor, points: int) -> None:
+        """Voters b with their weight [u], for so many `points`."""
+        self._ready, self._weight, self._points = ready, weight, points
 
-    def propose(self, points: Points, near: bool) -> tuple[Pairs, Tensor] | None:
-        """All voters that are no farther than the k-th neighbour, or, unless `near`, no farther than enough voters are.
-
-        Also the squared distance within which there are enough voters, less ‖a‖² [q]. None where it cannot tell.
-        """
+    def propose(self, points: Points) -> Pairs | None:
+        """All of these voters that may be wanted; None where it cannot tell."""
         screen = self._ready.screen(self._points)
-        table = self._by_all(points, near) if screen is None else self._by_screen(points, near, screen)
-        if table is None:
-            return None
-        squared, column = table
-        radius, bound = radii(squared, self._weight[column], points.own)
-        row, place = positions(squared <= ((bound if near else radius) + points.margin)[:, None])
-        found = Pairs(row, column[row, place], squared[row, place])
-        return found.at((found.row * len(self._weight) + found.column).argsort()), radius
+        table = self._by_all(points) if screen is None else self._by_screen(points, screen)
+        return None if table is None else wanted(table, self._weight, points)[0]
 
-    def _by_all(self, points: Points, near: bool) -> Table | None:
+    def _by_all(self, points: Points) -> Table | None:
         """At least the voters that are wanted, by the products of all pairs."""
-        squared = self._products(points)
+        squared = self._ready.products(points.a)
         first = smallest(squared, FIRST)
         nearest = squared.gather(1, first)
-        others = _within(squared.scatter_(1, first, torch.inf), self._most(nearest, first, points, near))
+        others = _within(squared.scatter_(1, first, torch.inf), points.most(nearest, self._weight[first])[1])
         return None if others is None else _beside((nearest, first), others.table(len(first)))
 
-    def _by_screen(self, points: Points, near: bool, screen: Screen) -> Table | None:
+    def _by_screen(self, points: Points, screen: Screen) -> Table | None:
         """The same by the products of those pairs alone that may be near by their bounds."""
-        seen = screen.see(points.a, points.own)
+        seen = screen.see(points.a)
         bounds = screen.bounds(seen)
-        if points.own is not None:
-            bounds.scatter_(1, screen.place[points.own][:, None], -torch.inf)
         places = screen.closest(bounds, FIRST)
         first = screen.order[places]
         row = torch.arange(len(first), device=first.device).repeat_interleave(first.shape[1])
-        nearest = self._squared(points, row, first.flatten()).view_as(first)
-        most = self._most(nearest, first, points, near)
+        nearest = self._ready.products_of(points.a, row, first.flatten()).view_as(first)
+        most = points.most(nearest, self._weight[first])[1]
         norm = points.a.square().sum(1).double()
         limit = screen.limit(seen, norm, most + norm + 2 * points.margin, points.a.shape[1])
         possible = bounds.scatter_(1, places, torch.inf) <= limit[:, None]
         if how_many(possible) * DENSE > possible.numel():
             screen.note(possible.numel(), possible.numel())
-            return self._by_all(points, near)
+            return self._by_all(points)
         others = self._measured(points, possible, screen, most, first)
         return None if others is None else _beside((nearest, first), others.table(len(first)))
-
-    def _most(self, squared: Tensor, column: Tensor, points: Points, near: bool) -> Tensor:
-        """No less than what the farthest wanted voter can have [q], from any voters of each point [q, m]."""
-        radius, bound = radii(squared, self._weight[column], points.own)
-        return (bound if near else radius) + points.margin
 
     def _measured(self, points: Points, possible: Tensor, screen: Screen, most: Tensor, known: Tensor) -> Pairs | None:
         """The pairs within `most` [q] that are `possible` [q, u, in the screen's order] and not `known` [q, m]."""
@@ -119,21 +116,15 @@ class Proposer:
             possible[crowded] = False
             row, place = positions(possible)
         column = screen.order[place]
-        squared = self._squared(points, row, column)
+        squared = self._ready.products_of(points.a, row, column)
         few = Pairs(row, column, squared).at(positions((squared <= most[row])[None])[1])
         if not len(crowded):
             return few
-        many = _within(self._products(points.part(crowded)).scatter_(1, known[crowded], torch.inf), most[crowded])
+        products = self._ready.products(points.a[crowded])
+        many = _within(products.scatter_(1, known[crowded], torch.inf), most[crowded])
         if many is None:
             return None
-        row = torch.cat([few.row, crowded[many.row]])
-        both = Pairs(row, torch.cat([few.column, many.column]), torch.cat([few.squared, many.squared]))
-        return both.at(row.argsort(stable=True))
-
-    def _products(self, points: Points) -> Tensor:
-        """‖b‖² − 2 a·b [q, u]; −∞ for the point itself."""
-        squared = self._product(points.a)
-        return squared if points.own is None else squared.scatter_(1, points.own[:, None], -torch.inf)
+        return few.beside(Pairs(crowded[many.row], many.column, many.squared))
 
     def _crowded(self, row: Tensor, q: int, screen: Screen) -> Tensor:
         """Points with so many pairs that the products of all voters take less time."""
@@ -142,17 +133,21 @@ class Proposer:
         screen.note(float(work.sum()), q * u)
         return torch.nonzero(work == u)[:, 0]
 
-    def _squared(self, points: Points, row: Tensor, column: Tensor) -> Tensor:
-        """The ‖b‖² − 2 a·b of pairs, point by point [p]."""
-        assert self._ready.single is not None  # there is no screen without it
-        products = sampled_products(points.a, self._ready.single, row, column)
-        squared = self._norms[column].sub_(products, alpha=2)
-        return squared if points.own is None else squared.masked_fill_(points.own[row] == column, -torch.inf)
+
+def wanted(table: Table, weight: Tensor, points: Points) -> tuple[Pairs, Tensor]:
+    """The voters that may be wanted of those in a table, in order, and the ‖b‖² − 2 a·b within which are enough [q]."""
+    squared, column = table
+    radius, most = points.most(squared, weight[column])
+    row, place = positions(squared <= most[:, None])
+    found = Pairs(row, column[row, place], squared[row, place])
+    return found.at((found.row * len(weight) + found.column).argsort()), radius
 
 
-def radii(squared: Tensor, weight: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
-    """What the last voter has when there are enough, and what the k-th has [q]; of voters [q, m] and their weight."""
-    itself = int(own is not None)
+def radii(squared: Tensor, weight: Tensor, itself: int) -> tuple[Tensor, Tensor]:
+    """What the last voter has when there are enough, and what the k-th has [q]; of voters [q, m] and their weight.
+
+    With `itself`, one of the samples behind the voters is the point, which is no neighbour of its own.
+    """
     k = min(NEIGHBOURS + itself, squared.shape[1])
     values, index = squared.topk(k, dim=1, largest=False)
     reached = weight.gather(1, index).cumsum(1) - itself >= NEIGHBOURS

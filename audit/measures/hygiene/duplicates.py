@@ -6,7 +6,6 @@ large samples; two different rows of a million share a hash with probability 1e-
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -81,15 +80,16 @@ class Twins:
         """From x [n, ...] and y [n] or [n, k] of both splits."""
         x, x_test = row_ids(train[0], test[0])
         y, y_test = row_ids(train[1], test[1])
-        both, both_test, labels = _joint(x, y), _joint(x_test, y_test), _labels_per_input(x, y)
+        both, both_test = _joint(x, y), _joint(x_test, y_test)
+        labels = np.bincount(np.unique(both) >> 31, minlength=int(x_test.max()) + 1)  # different ones of each input
         across, same = np.isin(x_test, x), np.isin(both_test, both)
         _, inverse, counts = np.unique(both, return_inverse=True, return_counts=True)
         return cls(
             *(x, y, x_test, y_test),
             across=across,
             across_same_label=same,
-            conflicts_across=across & (np.array([labels.get(one, 0) for one in x_test]) > same),
-            conflicts_in_train=np.array([labels[one] > 1 for one in x], dtype=bool),
+            conflicts_across=across & (labels[x_test] > same),
+            conflicts_in_train=labels[x] > 1,
             repeated_in_train=np.asarray(counts[inverse.reshape(-1)] > 1),
         )
 
@@ -144,10 +144,3 @@ def _joint(x: Ids, y: Ids) -> Ids:
 def _first(keys: Ids) -> dict[int, int]:
     values, positions = np.unique(keys, return_index=True)
     return dict(zip(values.tolist(), positions.tolist(), strict=True))
-
-
-def _labels_per_input(x: Ids, y: Ids) -> dict[int, int]:
-    """How many different labels each input has."""
-    inputs: Iterable[int] = np.unique(_joint(x, y)) >> 31
-    values, counts = np.unique(np.fromiter(inputs, np.int64), return_counts=True)
-    return dict(zip(values.tolist(), counts.tolist(), strict=True))

@@ -19,6 +19,7 @@ from audit.measures.hygiene.neighbours import Search
 from audit.measures.hygiene.samples import DOMINANCE, FEATURES, Samples, Tried, Votes, judge
 
 Array = NDArray[np.float64]
+ASKED = 10_000  # train labels that are voted on, at most: the interval of a share of so many is two points wide
 SUSPECTS = 50  # that the report lists
 BESIDE = 5  # nearest neighbours that it names for each of them
 RULE = (
@@ -55,14 +56,17 @@ def suspected_mislabels(samples: Samples) -> SuspectedMislabels:
         )
         for one in samples.tried
     ]
-    votes = leave_one_out(tried.search, samples.y, samples.place)
+    asked = asked_about(len(samples.y), samples.audit.settings.seed).to(samples.device)
+    votes = leave_one_out(tried.search, samples.y, samples.place, asked)
     if _blind(samples, tried, votes):
         return _no_list(spaces, BLIND)
-    n, count = len(samples.y), int(votes.suspect.sum())
+    n, count = len(asked), int(votes.suspect.sum())
     chance, rate, ci = _beyond_chance(samples, tried, votes)
     return SuspectedMislabels(
+        asked=n,
         count=count,
         share=count / n,
+        share_ci95=wilson(count / n, n),
         expected_by_chance=chance,
         expected_by_chance_ci95=None if chance is None else _times(n, wilson(chance / n, len(samples.fresh))),
         estimated_rate=rate,
@@ -71,7 +75,7 @@ def suspected_mislabels(samples: Samples) -> SuspectedMislabels:
         spaces=spaces,
         neighbours=NEIGHBOURS,
         rule=RULE,
-        suspects=_suspects(samples, tried, votes),
+        suspects=_suspects(samples, tried, votes, asked),
         caveat=DISTORTED if tried.space.name == FEATURES else NO_YARDSTICK if chance is None else None,
     )
 
@@ -83,7 +87,7 @@ def _beyond_chance(
     if tried.around_test is None or tried.space.name == FEATURES:
         return None, None, None
     on_test = judge(tried.around_test.votes, samples.y_test[samples.fresh])
-    chance = len(samples.y) * _share(on_test.suspect)
+    chance = len(votes.own) * _share(on_test.suspect)
     settings = samples.audit.settings
     train, test = ((part.outvoted, len(part.own)) for part in (votes, on_test))
     return chance, *wrong_rate(train, test, len(samples.names), settings.bootstrap, settings.seed)
@@ -95,26 +99,27 @@ def _blind(samples: Samples, tried: Tried, votes: Votes) -> bool:
     agreement = tried.agreement if tried.agreement is not None else 1 - votes.outvoted
     y = samples.y_test[samples.fresh] if fresh else samples.y
     commonest = float(torch.bincount(y).max()) / len(y)
-    return not clearly_above(agreement, len(y), commonest)
+    return not clearly_above(agreement, len(y) if fresh else len(votes.own), commonest)
 
 
-def _suspects(samples: Samples, tried: Tried, votes: Votes) -> list[Suspect]:
-    rows = torch.nonzero(votes.suspect)[:, 0].cpu().numpy()
+def _suspects(samples: Samples, tried: Tried, votes: Votes, asked: Tensor) -> list[Suspect]:
+    places = torch.nonzero(votes.suspect)[:, 0].cpu().numpy()
     top, own, label, y = (part.cpu().numpy() for part in (votes.top, votes.own, votes.label, samples.y))
-    rows = rows[np.lexsort((rows, own[rows], -top[rows]))][:SUSPECTS]
+    places = places[np.lexsort((places, own[places], -top[places]))][:SUSPECTS]
+    rows = asked.cpu().numpy()[places]
     beside = _beside(samples, tried, rows)
     return [
         Suspect(
             index=int(samples.train_index[row]),
             label=samples.names[int(y[row])],
-            neighbours_label=samples.names[int(label[row])],
-            agreement=float(top[row]),
-            own=float(own[row]),
+            neighbours_label=samples.names[int(label[place])],
+            agreement=float(top[place]),
+            own=float(own[place]),
             neighbours=[
                 Neighbour(index=int(samples.train_index[near]), label=samples.names[int(y[near])]) for near in nearest
             ],
         )
-        for row, nearest in zip(rows, beside, strict=True)
+        for place, row, nearest in zip(places, rows, beside, strict=True)
     ]
 
 
@@ -137,16 +142,23 @@ def _share(flags: Tensor) -> float:
     return float(flags.double().mean())
 
 
-# The votes of the others on every train label, and the share of labels that they show to be wrong.
+# The votes of the others on train labels, and the share of labels that they show to be wrong.
 
 
-def leave_one_out(search: Search, y: Tensor, place: Tensor) -> Votes:
-    """Votes of the others on every train label; y [n], place [n] of each sample among the voters."""
-    rows = search.voters.rows
-    around = search.around(search.space.train, rows, torch.arange(len(rows), device=y.device), near=False)
-    votes = around.votes[place]
-    votes[torch.arange(len(y), device=y.device), y] -= 1  # its own ballot
-    return judge(votes, y)
+def asked_about(n: int, seed: int) -> Tensor:
+    """Positions of the train samples whose labels are voted on: all n of them, or `ASKED` drawn at random."""
+    if n <= ASKED:
+        return torch.arange(n)
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:ASKED].sort().values
+
+
+def leave_one_out(search: Search, y: Tensor, place: Tensor, asked: Tensor) -> Votes:
+    """Votes of the others on the labels of the train samples `asked` [q]; y [n], place [n] among the voters."""
+    own, which = torch.unique(place[asked], return_inverse=True)
+    around = search.around(search.space.train, search.voters.rows[own], own, near=False)
+    votes, given = around.votes[which], y[asked]
+    votes[torch.arange(len(given), device=y.device), given] -= 1  # its own ballot
+    return judge(votes, given)
 
 
 def wrong_rate(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from audit.maths.blocks import CACHED, POINTS, blocks
+from audit.maths.blocks import CACHED, HELD, blocks
 
 ROUNDING, ROUNDING_SINGLE = (torch.finfo(dtype).eps for dtype in (torch.float64, torch.float32))
 RANK = 96  # directions
@@ -36,16 +36,15 @@ class Screen:
         u, filled = len(b), -len(b) % GROUPS  # groups of one size: what fills them up is infinitely far
         self._basis = directions(b)
         self.order = torch.randperm(u, generator=torch.Generator().manual_seed(0)).to(b.device)  # [u] which b is seen
-        self.place = torch.argsort(self.order)  # [u] where each b is seen
         self._seen = pad((b @ self._basis)[self.order], (0, 0, 0, filled))  # [u and a few, k]
         self._norms = pad(self._seen[:u].square().sum(1), (0, filled), value=torch.inf)
         self._largest = self._norms[:u].max()
         self._error = self._rounding(b.shape[1], largest)
         self._taken, self._spared = 0.0, 0.0
 
-    def see(self, a: Tensor, own: Tensor | None) -> Tensor:
-        """Points a [q, V] in the subspace [q, k]; `own` [q]: which b they are."""
-        return a @ self._basis if own is None else self._seen[self.place[own]]
+    def see(self, a: Tensor) -> Tensor:
+        """Points a [q, V] in the subspace [q, k]."""
+        return a @ self._basis
 
     def bounds(self, seen: Tensor) -> Tensor:
         """‖Qᵀb‖² − 2 Qᵀa·Qᵀb [q, u and a few], by place."""
@@ -141,17 +140,23 @@ class Ready:
 
     def __init__(self, space: Space, rows: Tensor) -> None:
         """The samples at `rows` [u] of train."""
-        u, V = len(rows), len(space.varying)
-        self.norms = torch.zeros(u, dtype=torch.float64, device=rows.device)  # [u] ‖b‖²
-        self.single = self.norms.new_empty(u, V, dtype=torch.float32) if u * V <= POINTS else None  # [u, V]
+        self.norms = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)  # [u] ‖b‖²
+        self.single = self.norms.new_empty(len(rows), len(space.varying), dtype=torch.float32)  # [u, V]
         self._screen: Screen | None = None
-        for part in blocks(u, space.train.shape[1], CACHED):
-            single = None if self.single is None else self.single[part]
-            space.place(space.train[rows[part]], single, self.norms[part])
+        space.place(space.train, rows, self.single, self.norms)
+        self._single_norms = self.norms.float()
+
+    def products(self, a: Tensor) -> Tensor:
+        """‖b‖² − 2 a·b [q, u] of points a [q, V]."""
+        return torch.addmm(self._single_norms, a, self.single.T, alpha=-2)
+
+    def products_of(self, a: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        """The ‖b‖² − 2 a·b of pairs, point by point [p]."""
+        return self._single_norms[column].sub_(sampled_products(a, self.single, row, column), alpha=2)
 
     def screen(self, points: int) -> Screen | None:
         """The screen for a search around so many points, where it may pay."""
-        if self._screen is None and self.single is not None and worth_a_screen(self.single, points):
+        if self._screen is None and worth_a_screen(self.single, points):
             self._screen = Screen(self.single, self.norms.max())
         return self._screen if self._screen is None or self._screen.pays else None
 
@@ -171,7 +176,7 @@ class Space:
     def of(cls, name: str, train: Tensor, test: Tensor, standardise: bool = False) -> Space:
         """A space centred on train; a feature that never varies in train keeps its own unit."""
         train, test = train.flatten(1), test.flatten(1)
-        mean = train.mean(0, dtype=torch.float64)
+        mean = _mean(train)
         scale = torch.ones_like(mean)
         if standardise:
             deviation = _deviation(train)
@@ -187,13 +192,19 @@ class Space:
         """Samples x [q, D] shifted and scaled."""
         return (x.double() - self.shift).mul_(self.scale)
 
-    def place(self, x: Tensor, single: Tensor | None, norms: Tensor) -> None:
-        """Writes the features that vary, in single precision [q, V], and ‖x‖² [q] of samples x [q, D]."""
-        for part in blocks(len(x), x.shape[1], CACHED):
-            scaled = self.scaled(x[part])
+    def place(self, x: Tensor, rows: Tensor, single: Tensor | None, norms: Tensor) -> None:
+        """Writes the features that vary, in single precision [q, V], and ‖x‖² [q] of the samples at `rows` [q] of x."""
+        for part in blocks(len(rows), x.shape[1], CACHED):
+            scaled = self.scaled(x[rows[part]])
             if single is not None:
                 single[part] = scaled.float().index_select(1, self.varying)
             norms[part] = scaled.square_().sum(1)
+
+
+def _mean(x: Tensor) -> Tensor:
+    """Of every feature of x [n, D] in float64, of which a copy is never made of all samples at once."""
+    parts = (x[part].sum(0, dtype=torch.float64) for part in blocks(len(x), x.shape[1], HELD))
+    return torch.stack(list(parts)).sum(0) / len(x)
 
 
 def _deviation(x: Tensor) -> Tensor:

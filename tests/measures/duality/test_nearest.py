@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from references.duality import partners
 
 from audit.measures.duality import pairs
-from audit.measures.duality.pairs import Nearest, nearest_partners
+from audit.measures.duality.measure import Duality
+from audit.measures.duality.pairs import Nearest, asked_for, nearest_partners
+from audit.network.record import Products
 
 
 def sides(x: np.ndarray, y: np.ndarray | None) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -77,3 +79,32 @@ def test_chunks_offered_one_after_the_other_give_the_same() -> None:
 def test_one_dimensional_samples() -> None:
     found = nearest_partners(sides(np.array([1.0]), None), sides(np.array([5.0, 1.5]), None))
     assert found.tolist() == [1]
+
+
+@pytest.mark.parametrize("space", ["input", "features"])
+def test_of_many_test_samples_some_are_paired(make_audit, monkeypatch: pytest.MonkeyPatch, space: str) -> None:
+    """As if the others were not there; their losses stay in the gap of the first page."""
+    rng = np.random.default_rng(0)
+    x, x_test = rng.normal(size=(60, 4)), rng.normal(size=(40, 4))
+    y, y_test = rng.integers(3, size=60), rng.integers(4, size=40)  # class 3 has no partner
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 4))
+    monkeypatch.setattr(pairs, "PAIRED", 15)
+    asked = asked_for(40, 0).numpy()
+    assert len(set(asked.tolist())) == 15 and asked_for(15, 0).tolist() == list(range(15))
+    found = []
+    for rows in (np.arange(40), asked):
+        audit = make_audit(network, x, y, x_test[rows], y_test[rows], partner_space=space)
+        fold = Duality().start(audit)
+        for record in audit.train:
+            fold.see(record, Products(record))
+        found.append(fold.finish())
+        assert len(audit.test_outcome.loss) == len(rows)
+    some, alone = found
+    for name, block in some.layers.items():
+        assert block.asked == 15 and block.pairs + block.dropped + block.unpaired == 15
+        assert block.sigma_w == pytest.approx(alone.layers[name].sigma_w, rel=1e-9, abs=1e-12)
+    carriers, carriers_alone = (each.network or next(iter(each.layers.values())).carriers for each in (some, alone))
+    assert [asked[one.index] for one in carriers_alone.samples] == [one.index for one in carriers.samples]
+    assert [row.unpaired for row in carriers.classes] == [row.unpaired for row in carriers_alone.classes]
+    assert sum(row.pairs + row.unpaired for row in carriers.classes) == 15

@@ -9,6 +9,7 @@ from hygiene_cases import blobs, measured, network
 from places import SAMPLES
 from references import hygiene as reference
 
+from audit.measures.hygiene import mislabels
 from audit.measures.hygiene.measure import class_balance, p_value
 from audit.measures.hygiene.mislabels import wrong_rate
 
@@ -32,6 +33,28 @@ def test_labels_moved_in_clear_classes_are_listed_and_their_rate_is_told(make_au
     assert found.estimated_rate == pytest.approx(0.1, abs=1e-12)
     low, high = found.estimated_rate_ci95
     assert low < 0.1 < high
+
+
+def test_of_many_labels_some_are_asked_about_and_all_others_vote(make_audit, monkeypatch: pytest.MonkeyPatch) -> None:
+    (x, y), (x_test, y_test) = blobs(600, 0), blobs(150, 1)
+    moved = np.random.default_rng(0).choice(600, 60, replace=False)
+    given = y.copy()
+    given[moved] = (y[moved] + 1) % 3
+    x[590:], given[590:] = x[:10], given[:10]  # copies vote together, and each is asked for itself
+    audit = make_audit(network(6, 3), x, given, x_test, y_test)
+    monkeypatch.setattr(mislabels, "SUSPECTS", 600)
+    whole = measured(audit).suspected_mislabels
+    assert whole.asked == 600 and whole.count == len(whole.suspects) > 40
+    monkeypatch.setattr(mislabels, "ASKED", 250)
+    some, again = (measured(audit).suspected_mislabels for _ in range(2))
+    assert some == again and some.asked == 250
+    asked = set(mislabels.asked_about(600, audit.settings.seed).tolist())
+    assert len(asked) == 250
+    assert some.suspects == [one for one in whole.suspects if one.index in asked]
+    assert some.count == len(some.suspects) and some.share == some.count / 250
+    assert some.share_ci95[0] < whole.share < some.share_ci95[1]
+    assert some.estimated_rate_ci95[0] < whole.estimated_rate < some.estimated_rate_ci95[1]
+    assert np.ptp(some.estimated_rate_ci95) > np.ptp(whole.estimated_rate_ci95)
 
 
 def test_the_rate_solves_its_own_model_and_stays_within_bounds() -> None:

@@ -26,7 +26,7 @@ def test_votes_are_those_of_loops_ties_and_copies_included(rng, n: int, classes:
     ballots = torch.nn.functional.one_hot(y, classes).double()
     voters, place = gather_votes(torch.from_numpy(row_ids(x.numpy())[0]), ballots)
     space = Space.of("standardised input", x, x, standardise=True)
-    found = leave_one_out(Search(space, voters), y, place)
+    found = leave_one_out(Search(space, voters), y, place, torch.arange(n))
     points = reference.standardise(rows(x.numpy()), rows(x.numpy()))
     outvoted = 0.0
     for i, label in enumerate(y.tolist()):
@@ -46,7 +46,7 @@ def test_block_size_and_order_of_the_samples_change_nothing(monkeypatch: pytest.
     def suspects(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         ballots = torch.nn.functional.one_hot(y, 3).double()
         voters, place = gather_votes(torch.from_numpy(row_ids(x.numpy())[0]), ballots)
-        votes = leave_one_out(Search(Space.of("input", x, x), voters), y, place)
+        votes = leave_one_out(Search(Space.of("input", x, x), voters), y, place, torch.arange(200))
         return torch.stack([votes.own, votes.top])
 
     whole = suspects(x, y)

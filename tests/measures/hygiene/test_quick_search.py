@@ -11,9 +11,9 @@ import torch
 from hypothesis import example, given, settings
 from torch import Tensor
 
-from audit.measures.hygiene import candidates, points
+from audit.measures.hygiene import candidates, neighbours, points
 from audit.measures.hygiene.duplicates import row_ids
-from audit.measures.hygiene.neighbours import Neighbourhood, Search, Voters, _Search, gather_votes
+from audit.measures.hygiene.neighbours import Neighbourhood, Search, Voters, gather_votes
 from audit.measures.hygiene.points import Space
 
 Rng = np.random.Generator
@@ -112,11 +112,22 @@ def check_nearest(found: Neighbourhood, squared: Tensor, own: Tensor | None, row
         assert torch.equal(found.nearest, rows[order[:, :k]])
 
 
+@pytest.mark.parametrize("numbers", [1 << 22, 600, 100])
 @given(st.integers(0, 10_000), kinds, units, st.integers(100, 160), st.integers(6, 24), st.booleans(), st.booleans())
 @example(0, partly_constant, 2.0**100, 124, 6, True, False)  # a mean that is rounded is no constant
 @example(0, evenly, 2.0**-70, 120, 12, False, True)  # squares that single precision cannot hold
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_neighbours_are_those_of_a_search_through_all_pairs(
+    numbers: int, seed: int, kind: Kind, unit: float, n: int, D: int, standardise: bool, single: bool
+) -> None:
+    """Whether the voters are made ready all at once, or in parts of so many `numbers`, some with fewer than ten."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neighbours, "POINTS", numbers)
+        patch.setattr(neighbours, "SHARED_POINTS", numbers)
+        _check_against_all_pairs(seed, kind, unit, n, D, standardise, single)
+
+
+def _check_against_all_pairs(
     seed: int, kind: Kind, unit: float, n: int, D: int, standardise: bool, single: bool
 ) -> None:
     samples = kind(np.random.default_rng(seed), 2 * n, D) * unit
@@ -159,8 +170,9 @@ def test_equally_near_ones_stay_in_order_whichever_way_they_are_measured(seed: i
     where, (voters, _) = Space.of("input", x, x_test), electorate(x)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(candidates, "DENSE", dense)
-        patch.setattr(points, "POINTS", 1 << 24 if kept else 0)
-        patch.delattr(_Search, "_in_double")
+        patch.setattr(neighbours, "POINTS", 1 << 24 if kept else 400)
+        patch.setattr(neighbours, "SHARED_POINTS", 1 << 22 if kept else 0)
+        patch.delattr(Search, "_in_double")
         around = Search(where, voters).around(x_test, torch.arange(120))
     squared = naive(where, x_test)
     assert int((squared[0].sort().values.diff() == 0).sum()) >= 75, "the case has no ties"
@@ -179,9 +191,9 @@ def test_a_screen_spares_most_products_and_changes_no_answer(monkeypatch: pytest
     x[700:] = x[:100]
     where, (voters, place) = Space.of("input", x, x_test), electorate(x)
     measured = []
-    products = candidates.sampled_products
+    products = points.sampled_products
     counting = lambda *parts: measured.append(len(parts[2])) or products(*parts)  # noqa: E731
-    monkeypatch.setattr(candidates, "sampled_products", counting)
+    monkeypatch.setattr(points, "sampled_products", counting)
     around = Search(where, voters).around(x_test, torch.arange(len(x_test)))
     within = Search(where, voters).around(x, torch.arange(len(x)), place, near=False)
     pairs = len(voters.rows) * (len(x) + len(x_test))
