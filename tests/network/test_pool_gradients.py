@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 from made_audits import AuditMaker
+from references import fisher as reference
 from torch import nn
 
+from audit.network.factor_grams import Factors
 from audit.network.parameter_gradients import closed_parameters
 from audit.network.pool_gradients import REST, Pool, pool_grams
 
@@ -55,3 +57,52 @@ def test_grams_are_those_of_plain_gradients_however_little_room_there_is(make_au
     for name, each in rows.items():
         G = torch.stack(each)
         torch.testing.assert_close(found[name], G @ G.T, rtol=1e-9, atol=1e-14)
+
+
+class Looked(nn.Module):
+    """An embedding, a grouped convolution with a stride, a norm, a free parameter, and a layer used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.conv = nn.Embedding(6, 4), nn.Conv1d(4, 4, 3, stride=2, padding=1, groups=2)
+        self.free, self.norm = nn.Parameter(torch.randn(4)), nn.LayerNorm(4)
+        self.twice, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.norm(self.conv(self.embed(x).mT).mT * self.free)
+        return self.head(torch.tanh(self.twice(torch.tanh(self.twice(h)))).mean(1))
+
+
+def wide_convolution() -> nn.Module:
+    """A convolution with few positions and many weights, so that its factors are kept."""
+    return nn.Sequential(nn.Conv2d(8, 40, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(40, 3))
+
+
+@pytest.mark.parametrize("room", [1, 20_000, 10**9])
+@pytest.mark.parametrize("kind", ["looked up", "wide convolution"])
+def test_the_sum_over_all_parameters_is_that_of_plain_gradients(make_audit: AuditMaker, kind: str, room: int) -> None:
+    torch.manual_seed(1)
+    rng = np.random.default_rng(1)
+    network = Looked() if kind == "looked up" else wide_convolution()
+    x = rng.integers(0, 6, (7, 5)) if kind == "looked up" else rng.normal(size=(7, 8, 4, 4))
+    y = rng.integers(0, 3, 7)
+    audit = make_audit(network.double(), x, y, x[:2], y[:2], bootstrap=10)
+    f = torch.from_numpy(audit.train_outcome.scores)
+    pool = Pool(audit.train.x, audit.train.y, audit.loss.gradient(f, audit.train.y))
+    found = sum(pool_grams(audit.capture, pool, room).values())
+    G = reference.gradients(audit.network, audit.train.x, audit.train.y, "classification")
+    torch.testing.assert_close(found, G @ G.T, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize(("tokens", "wide", "out"), [(1, 5, 4), (2, 30, 40), (9, 3, 4)])
+@pytest.mark.parametrize(("weight", "bias"), [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("numbers", [1, 300, 10**6])
+def test_factors_have_the_gram_matrix_of_their_products(
+    tokens: int, wide: int, out: int, weight: bool, bias: bool, numbers: int
+) -> None:
+    torch.manual_seed(2)
+    x, delta = (torch.randn(6, tokens, size, dtype=torch.float64) for size in (wide, out))
+    parts = [torch.einsum("nto,nti->noi", delta, x).flatten(1)] * weight + [delta.sum(1)] * bias
+    G = torch.cat(parts, 1)
+    found = Factors(x, delta, lambda x, delta: (x, delta), weight, bias).gram(numbers)
+    torch.testing.assert_close(found, G @ G.T, rtol=1e-10, atol=1e-12)
