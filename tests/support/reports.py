@@ -2,9 +2,9 @@
 
 The bundled healthy sample, and a tanh network on scikit-learn's diabetes data. Long lists were cut: directions beyond
 the twentieth of a layer are in its remainder. A layer that was passed by is added to the first, whose data hygiene is
-that of the bundled sample with wrong labels: there is more to show. The calibration and the Fisher information of the second
-are those of a network of the same shape on the same data, its errors scaled to the RMSE of the report: the network
-itself is not kept.
+that of the bundled sample with wrong labels: there is more to show. The calibration and the Fisher
+information of the second are those of a network of the same shape on the same data, the errors scaled to the RMSE of
+the report: the network itself is not kept.
 """
 
 from __future__ import annotations
