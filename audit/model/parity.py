@@ -20,6 +20,7 @@ Array = NDArray[np.generic]
 Answers = NDArray[np.float64]
 
 SAMPLES = 64
+TRIED_TWICE = 16  # of them, run again to see whether chance or company changes an answer
 ELEMENTS = 2**21
 """Input numbers per trial: large images are tried with fewer samples."""
 
@@ -101,7 +102,7 @@ def _rounding_share(model: Model, x: Array, precise: Answers) -> float:
 
 def check_behaviour(model: Model, x: Array) -> None:
     """Stop at a network whose answer to a sample depends on chance or on the other samples of the batch."""
-    samples = _first(x)
+    samples = _first(x, TRIED_TWICE)
     network = _precise(model, torch.float64)
     first, second = network(samples), network(samples)
     if not _steady(first, second):
@@ -115,10 +116,10 @@ def check_behaviour(model: Model, x: Array) -> None:
         raise ModelError(f"{model.path}: {COUPLED}")
 
 
-def _first(x: Array) -> Array:
+def _first(x: Array, most: int = SAMPLES) -> Array:
     """As many samples as a quick check can take."""
     per_sample = max(x[:1].size, 1)
-    return x[: max(2, min(SAMPLES, ELEMENTS // per_sample))]
+    return x[: max(2, min(most, ELEMENTS // per_sample))]
 
 
 def _others(x: Array) -> Array:
