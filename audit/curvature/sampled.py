@@ -21,8 +21,9 @@ from audit.network.layers import DenseLayer, dense_only
 from audit.network.random_signs import Draw, SignSums, gradient_squares, sign_sums
 from audit.network.residual_traces import ResidualTraces, residual_traces
 
-BATCH = 32  # samples that share a draw of signs
-LEAST_DRAWS = 64  # over all batches: fewer, and the standard error itself is not known
+BATCH = 32  # samples that share a draw of signs, at most …
+BATCHES = 32  # … and so many batches, at least: a draw costs less over few samples and tells as much
+LEAST_DRAWS, LEAST_REPEATS = 64, 2  # over all batches, and of each: fewer, and the standard error itself is not known
 RESIDUAL_SAMPLES, RESIDUAL_BATCH, RESIDUAL_DRAWS = 64, 8, 4  # behind what Gauss–Newton leaves out
 SCORE_DIRECTIONS = 16  # of a sample's curvature in the scores that may become columns
 
@@ -32,7 +33,6 @@ class SampleSizes:
     """How much is looked at."""
 
     samples: int  # train samples that traces are taken over
-    draws: int  # of signs for each batch of them
     columns: int  # of a layer with one vector per sample
     token_columns: int  # of a layer over tokens
     directions: int  # eigenpairs of a layer that everything runs through; of others, the largest one
@@ -48,16 +48,10 @@ class SampledCurvature:
     @cached_property
     def sums(self) -> SignSums:
         """Quadratic forms of every layer, and squared gradients of every parameter."""
-        capture, n = self.capture, len(self._x)
-        batches = -(-self.sizes.samples // BATCH)
-        repeats = max(self.sizes.draws, -(-LEAST_DRAWS // batches))
-        return sign_sums(
-            capture.network,
-            capture.layers,
-            capture.loss,
-            self._batches(self.sizes.samples),
-            Draw(n, repeats, self._seed),
-        )
+        capture, few = self.capture, self.sizes.samples
+        size = min(BATCH, max(1, few // BATCHES))
+        draw = Draw(len(self._x), max(LEAST_REPEATS, -(-LEAST_DRAWS // -(-few // size))), self._seed)
+        return sign_sums(capture.network, capture.layers, capture.loss, self._batches(few, size), draw)
 
     def _batches(self, most: int, size: int = BATCH) -> Iterator[Batch]:
         """The first of the samples in a random order: batches then differ by chance alone."""

@@ -111,6 +111,7 @@ def sign_sums(
     norms = {layer.name: float(layer.weight(network).double().square().sum()) for layer in layers}
     generator = torch.Generator().manual_seed(plan.seed)
     with differentiable(network) as parameters:
+        weights = {name: parameters[name] for name in names.values()}  # backward passes need go no further than these
         for batch in batches:
             f, rows = scores(network, batch.x), batch.rows
             by_layer: dict[str, list[Tensor]] = {name: [] for name in forms}
@@ -120,7 +121,7 @@ def sign_sums(
                 for name, G in _gradients(f, signs, parameters, retain=True):
                     by_parameter[name].append(_squares(G, parameters[name]))
                 curved = _curved(loss, f, signs, rows)
-                found = dict(_gradients(f, curved, parameters, retain=True))
+                found = dict(_gradients(f, curved, weights, retain=True))
                 for layer in layers:
                     G = found[names[layer.name]].reshape(layer.out_features, layer.in_features)
                     by_layer[layer.name].append(_forms(G, layer.weight(network).detach()))

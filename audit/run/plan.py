@@ -9,7 +9,7 @@ powers of two, as its share of the budget allows.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from audit.curvature.hessian import DENSE_LIMIT
@@ -27,6 +27,7 @@ PRODUCTS = 85  # with a large layer's Hessian until its leading directions have 
 EIGH = 25.0  # operations of an eigendecomposition, in cubes of the side
 SECOND = 6.0  # operations of a second derivative, in those of a forward pass
 CHECKED = 64  # samples that the exact self-checks look at
+PARITY = 200  # passes of one sample that show the network to be that of its file
 OVERHEAD = 2.0  # of what is not counted: copies, small matrices, intervals
 DOUBLE_CONVOLUTIONS = 4.0  # how much slower convolutions are in double precision than matrix products
 
@@ -72,18 +73,18 @@ def budget_seconds(budget: str) -> float | None:
 def make_plan(work: Workload, settings: Settings, memory: int, speeds: tuple[float, float]) -> Plan:
     """The plan; `speeds`: operations per second in double and in single precision, as powers of two."""
     budget = budget_seconds(settings.budget)
-    double, single = speeds
-    exact = dict(exact_seconds(work, settings, double / (DOUBLE_CONVOLUTIONS if work.convolves else 1.0)))
+    double, single = speeds[0] / (DOUBLE_CONVOLUTIONS if work.convolves else 1.0), speeds[1]
+    exact = exact_operations(work, settings)
+    if settings.quick:
+        exact = {name: operations for name, operations in exact.items() if name in ("start", "forward", *OF_LAYERS)}
     needed = exact_bytes(work, settings)
     plan = Plan(budget=budget, memory=memory, arithmetic=settings.precision, operations=work.cost.operations)
-    if settings.quick:
-        exact = {name: seconds for name, seconds in exact.items() if name in ("forward", *OF_LAYERS)}
-    fits = budget is None or sum(exact.values()) <= FITS * budget
+    fits = budget is None or sum(exact.values()) / double <= FITS * budget
     if fits and needed <= memory:
-        stages = [PlannedStage(name=name, seconds=seconds) for name, seconds in exact.items()]
-        return replace(plan, speed=double, stages=[*stages, *_left_out(settings)])
+        stages = [PlannedStage(name=name, seconds=operations / double) for name, operations in exact.items()]
+        return replace(plan, speed=speeds[0], stages=[*stages, *_left_out(settings)])
     limits = Limits(budget if budget is not None else float("inf"), needed > memory, single)
-    stages = [_stage(name, seconds, work, limits) for name, seconds in exact.items()]
+    stages = [_stage(name, operations / single, work, limits) for name, operations in exact.items()]
     return replace(plan, arithmetic="float32", speed=single, stages=[*_together(stages, work), *_left_out(settings)])
 
 
@@ -125,26 +126,23 @@ def exact_bytes(work: Workload, settings: Settings) -> int:
     return 8 * (iteration + 4 * jacobians)
 
 
-def exact_seconds(work: Workload, settings: Settings, speed: float) -> Iterator[tuple[str, float]]:
+def exact_operations(work: Workload, settings: Settings) -> dict[str, float]:
     """Each stage on all samples."""
     n, C, F = work.samples, work.outputs, work.cost.operations
-    forward = (n + work.tests) * F
     layers = n * C * BACKWARD * work.cost.behind + sum(_layer_operations(layer, work) for layer in work.layers)
     inside = n * C * BACKWARD * (F if work.input_numbers else work.cost.behind)
     algebra = n * (2 * C * C * work.input_numbers + EIGH * C**3 * (1 + len(work.layers)))
     pool = min(n, settings.subsets * settings.subset_size)
     grams = 2 * settings.subsets * settings.subset_size**2 * (work.beyond + _widths(work.layers))
-    fisher = pool * BACKWARD * F + grams
-    checks = 4 * min(1.0, CHECKED / n) * layers
     parts = {
-        "forward": forward,
+        "forward": (PARITY + n + work.tests) * F,
         "flatness": layers,
-        "duality": 4 * work.tests * F * (1 + len(work.layers)),
-        "fisher": fisher,
+        "duality": 2 * work.tests * F + min(work.tests, CHECKED) * F * len(work.layers),
+        "fisher": pool * BACKWARD * F + grams,
         "sensitivity": inside + algebra,
-        "checks": checks,
+        "checks": 4 * min(1.0, CHECKED / n) * layers,
     }
-    yield from ((name, OVERHEAD * operations / speed) for name, operations in parts.items())
+    return {name: OVERHEAD * operations for name, operations in parts.items()}
 
 
 def _layer_operations(layer: DenseLayer, work: Workload) -> float:

@@ -114,11 +114,10 @@ def _sampled_curvature(
         return None
     sizes = SampleSizes(
         samples=min(stage.samples or SIGNED * inside.samples, len(train[0])) or len(train[0]),
-        draws=1,
         columns=stage.columns,
         token_columns=max(1, stage.columns // TOKEN_SHARE),
         directions=settings.directions,
-        room=room // 4,
+        room=room // 8,
     )
     return SampledCurvature(capture, *train, sizes, settings.seed)
 

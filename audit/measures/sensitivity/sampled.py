@@ -97,7 +97,7 @@ class SampledFold:
     def _signs(self) -> Signs:
         """What the random signs say, from those who drew them for another measure, or else on the picked samples."""
         audit = self._audit
-        sizes = SampleSizes(samples=len(self._x), draws=1, columns=0, token_columns=0, directions=0, room=0)
+        sizes = SampleSizes(samples=len(self._x), columns=0, token_columns=0, directions=0, room=0)
         given = (audit.capture, audit.train.x, audit.train.y, sizes, audit.settings.seed)
         sums = (audit.sampled or SampledCurvature(*given)).sums
         alone = [layer for layer in audit.layers if closed_parameters(audit.network, layer)[0]]
