@@ -38,6 +38,7 @@ from audit.measures.sensitivity.columns import (
 from audit.measures.sensitivity.sharpness import DenseSquares, TraceFold, dense_squares, sampled_adaptive_sharpness
 from audit.measures.sensitivity.summary import summarise
 from audit.model.batches import as_fed
+from audit.model.packing import continuous_only
 from audit.network.hooks import hooked
 from audit.network.layers import DenseLayer, dense_only
 from audit.network.parameter_gradients import closed_parameters, other_parameters
@@ -90,7 +91,8 @@ class SensitivityFold:
                 entrance_map = mapped
         invariant = invariant_at(products.layers[self._first.name])
         self._samples.append(SampleColumns(column(theta), column(adaptive), column(invariant)))
-        entering = input_columns(products, x.flatten(1).double(), entrance_map, invariant, audit.epsilon)
+        sizes = continuous_only(audit.model.input, x.flatten(1).double())
+        entering = input_columns(products, sizes, entrance_map, invariant, audit.epsilon)
         if entering is not None:
             self._input.append(entering)
         self._skips.see(record, x)
@@ -168,11 +170,15 @@ def whole_jacobians(network: nn.Module, layers: Sequence[DenseLayer], x: Tensor,
     def keep(name: str) -> Callable[..., None]:
         return lambda _module, given, _answer: inputs[name].append(given[0])
 
+    def differentiable(_module: nn.Module, given: tuple[Tensor, ...]) -> Tensor | None:
+        return None if given[0].requires_grad else given[0].detach().requires_grad_()  # a constant, such as a mask
+
     # every activation gets a derivative: those before the first layer follow from parameters, or from the input itself
     values = {name: parameter.detach().requires_grad_() for name, parameter in network.named_parameters()}
     x = x.clone().requires_grad_() if x.is_floating_point() else x
     with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-        with hooked(network, {layer.module: keep(layer.name) for layer in layers}):
+        before = {layer.module: differentiable for layer in layers}
+        with hooked(network, {layer.module: keep(layer.name) for layer in layers}, before):
             f: Tensor = functional_call(network, values, (x,)).reshape(len(x), -1)
         targets = [given for layer in layers for given in inputs[layer.name]]
         rows_of_f = [torch.autograd.grad(f_c, targets, retain_graph=True, materialize_grads=True) for f_c in f.sum(0)]

@@ -6,21 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from audit.errors import ModelError
 from audit.model.base import InputSpec, Model
 from audit.model.batches import trial_batches
 from audit.model.canon.scores import TRIALS, guard
 from audit.model.foreign import check_weights
-from audit.model.onnx.batch_size import free_batch_size
+from audit.model.onnx.batch_size import declared_batch, free_batch_size
 from audit.model.onnx.convert import convert
 from audit.model.onnx.dense import rewrite_dense
 from audit.model.onnx.file import Source, read_file
 from audit.model.onnx.graph import opset, walk
 from audit.model.onnx.inputs_outputs import (
     FixedInput,
-    choose_input,
+    choose_inputs,
     choose_output,
     fix_inputs,
     fix_sizes,
@@ -54,18 +54,18 @@ def load(path: Path, settings: Settings) -> Model:
     output = choose_output(path, source.model, settings.output)
     simple = simplified(source.model, output)
     values = wanted_values(path, source.model, settings.fix_input)
-    fed = choose_input(path, simple, settings.input, values)
+    fed = choose_inputs(path, simple, settings.input, values)
     fixed = fixed_inputs(path, source.model, fed, values)
-    fix_inputs(simple, fed, fixed)
+    fix_inputs(simple, fed[0], fixed)
     fix_sizes(path, simple, settings.input_shape)
-    declared = _declared_input(path, simple)
+    declared = _declared_inputs(path, simple)
     freed, batch = free_batch_size(simple)
     refuse(path, freed.graph)
     head, head_notes = take_off_head(path, freed)
     dense_notes = rewrite_dense(freed)
     network = _converted(path, freed)
     check_weights(dict(network.named_parameters()), path)
-    taken = replace(declared, batch=batch)
+    taken = [replace(spec, batch=batch) for spec in declared]
     if head == "none":
         head, unexplained = guard(network, output, trial_batches(taken, batch or TRIALS))
         head_notes += unexplained
@@ -75,7 +75,9 @@ def load(path: Path, settings: Settings) -> Model:
         path=path,
         format="onnx",
         sha256=source.sha256,
-        input=taken,
+        input=taken[0],
+        others=tuple(taken[1:]),
+        unused=tuple(one.name for one in fixed if one.name not in values),
         output=output,
         head=head,
         opset=opset(source.model) or None,
@@ -83,7 +85,7 @@ def load(path: Path, settings: Settings) -> Model:
         names=names,
         notes=(
             *fixed_notes(fixed, values),
-            *_batch_notes(declared.batch, batch),
+            *_batch_notes(declared[0].batch, batch),
             *_weight_notes(simple, freed),
             *head_notes,
             *dense_notes,
@@ -95,17 +97,21 @@ def load(path: Path, settings: Settings) -> Model:
     )
 
 
-def _declared_input(path: Path, model: ModelProto) -> InputSpec:
-    """The input as the file declares it, its own batch size included."""
-    name = model.graph.input[0].name
-    kind = tensor_type(model.graph.input[0])
+def _declared_inputs(path: Path, model: ModelProto) -> list[InputSpec]:
+    """The inputs as the file declares them, its own batch size included."""
+    batch = declared_batch(model.graph.input)
+    return [_declared_input(path, value, batch) for value in model.graph.input]
+
+
+def _declared_input(path: Path, value: ValueInfoProto, batch: int | None) -> InputSpec:
+    kind = tensor_type(value)
     if kind.element not in DTYPES:
         raise ModelError(
-            f"{path}: the input {name!r} takes {TensorProto.DataType.Name(kind.element).lower()} numbers, which no "
-            "data here can be turned into; export the model with a float input."
+            f"{path}: the input {value.name!r} takes {TensorProto.DataType.Name(kind.element).lower()} numbers, which "
+            "no data here can be turned into; export the model with a float input."
         )
     shape = kind.shape[1:] if kind.shape is not None else None
-    return InputSpec(name, shape, DTYPES[kind.element], kind.shape[0] if kind.shape else None)
+    return InputSpec(value.name, shape, DTYPES[kind.element], batch)
 
 
 def _converted(path: Path, proto: ModelProto) -> torch.fx.GraphModule:
@@ -145,9 +151,10 @@ def _class_notes(model: ModelProto, output: str) -> tuple[str, ...]:
     return (f"The file names its classes {', '.join(map(str, labels))}, in this order.",) if labels else ()
 
 
-def _reference(source: Source, declared: InputSpec, output: str, fixed: list[FixedInput]) -> Reference:
-    element = next(number for number, dtype in DTYPES.items() if dtype == declared.dtype)
+def _reference(source: Source, declared: list[InputSpec], output: str, fixed: list[FixedInput]) -> Reference:
+    elements = {dtype: number for number, dtype in DTYPES.items()}
+    fed = {spec.name: elements[spec.dtype] for spec in declared}
     labels = class_labels(source.model, output)
     others = {one.name: one.array for one in fixed}
     unquantised = not any(node.op_type == "DequantizeLinear" for node in walk(source.model.graph))
-    return Reference(source.path, declared.name, element, output, declared.batch, labels, others, optimise=unquantised)
+    return Reference(source.path, fed, output, declared[0].batch, labels, others, optimise=unquantised)

@@ -62,16 +62,18 @@ def numpy_dtype(element: int) -> np.dtype[Any]:
     return np.dtype(helper.tensor_dtype_to_np_dtype(element))
 
 
-def random_input(shape: tuple[int, ...], element: int) -> Array:
-    """A seeded input to try a graph with: standard normal floats, or zeros and ones."""
+def random_input(shape: tuple[int, ...], element: int, name: str = "") -> Array:
+    """A seeded input to try a graph with: standard normal floats, or zeros and ones; a mask that hides nothing."""
     draws = np.random.default_rng(SEED)
     dtype = numpy_dtype(element)
+    if "mask" in name.lower():
+        return np.ones(shape, dtype)
     values = draws.integers(0, 2, shape) if dtype.kind in "iub" else draws.standard_normal(shape)
     return values.astype(dtype)
 
 
 class Reference:
-    """The user's own file in onnxruntime: raw inputs [n, ...] to the audited output [n, ...]; opened when first called.
+    """The user's own file in onnxruntime: raw inputs, each [n, ...], to the audited output; opened when first called.
 
     A file with a fixed batch size is fed in batches of that size, the last one filled up with its last sample.
     """
@@ -79,35 +81,39 @@ class Reference:
     def __init__(
         self,
         path: Path,
-        input_name: str,
-        element: int,
+        elements: Mapping[str, int],  # of each input that the samples bring
         output: str,
         batch: int | None,
         classes: list[Any],
         others: Mapping[str, Callable[[Array], Array]],  # what each other input is given beside a batch of samples
         optimise: bool = True,
     ):
-        self._path, self._input, self._element, self._output = path, input_name, element, output
+        self._path, self._elements, self._output = path, elements, output
         self._batch, self._classes, self._others, self._optimise = batch, classes, others, optimise
         self._session: Session | None = None
 
-    def __call__(self, x: Array) -> Array:
-        """The file's answer to x."""
+    def __call__(self, *inputs: Array) -> Array:
+        """The file's answer."""
+        given = zip(self._elements.items(), inputs, strict=True)
+        feeds = {name: x.astype(numpy_dtype(element)) for (name, element), x in given}
         try:
             self._session = self._session or Session(self._path, self._optimise)
-            return self._answer(self._session, x.astype(numpy_dtype(self._element)))
+            return self._answer(self._session, feeds)
         except RuntimeFailure as failure:
             raise ModelError(
                 f"{self._path}: onnxruntime cannot run this model ({failure}), so nothing can vouch for the converted "
                 "network; re-export it with another opset, or update onnxruntime."
             ) from failure
 
-    def _answer(self, session: Session, x: Array) -> Array:
-        return np.concatenate([self._once(session, part)[:count] for part, count in batches(x, self._batch)])
+    def _answer(self, session: Session, feeds: dict[str, Array]) -> Array:
+        rows = batches(np.arange(len(next(iter(feeds.values())))), self._batch)
+        answers = (self._once(session, {name: x[part] for name, x in feeds.items()})[:count] for part, count in rows)
+        return np.concatenate(list(answers))
 
-    def _once(self, session: Session, x: Array) -> Array:
+    def _once(self, session: Session, feeds: dict[str, Array]) -> Array:
+        x = next(iter(feeds.values()))
         constants = {name: constant(x) for name, constant in self._others.items()}
-        result = session.run([self._output], {self._input: x, **constants})[0]
+        result = session.run([self._output], {**feeds, **constants})[0]
         if isinstance(result, list):  # a ZipMap: one dictionary per sample
             result = np.array([[row[label] for label in self._classes] for row in result])
         answer = np.asarray(result)
