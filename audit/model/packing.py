@@ -28,6 +28,7 @@ from audit.settings import Settings
 Shape = tuple[int, ...]
 Array = NDArray[Any]
 PREFIX = "network."
+EXACT_IN_FLOAT32 = 2**24
 
 
 def inputs_of(module: nn.Module) -> tuple[InputSpec, ...]:
@@ -74,14 +75,23 @@ def rows_dtype(parts: Sequence[Part]) -> torch.dtype:
 def encode(parts: Sequence[Part], inputs: Mapping[str, Array]) -> Array:
     """Inputs [n, *shape] each, as rows [n, D]. In whole rows, the floats of a mask are kept bit by bit."""
     floats = rows_dtype(parts) is torch.float64
+    kind = _exact_floats([inputs[part.name] for part in parts]) if floats else np.int64
     columns = []
     for part in parts:
         values = inputs[part.name].reshape(len(inputs[part.name]), -1)
-        if part.dtype.is_floating_point and not floats:
-            columns.append(values.astype(np.float64).view(np.int64))
-        else:
-            columns.append(values.astype(np.float64 if floats else np.int64))
+        by_bits = part.dtype.is_floating_point and not floats
+        columns.append(values.astype(np.float64).view(np.int64) if by_bits else values.astype(kind))
     return np.concatenate(columns, axis=1)
+
+
+def _exact_floats(arrays: Sequence[Array]) -> type[np.floating[Any]]:
+    """float32 where it holds every number exactly, else float64."""
+    narrow = (x.dtype.kind == "b" or np.can_cast(x.dtype, np.float32) or _small_whole(x) for x in arrays)
+    return np.float32 if all(narrow) else np.float64
+
+
+def _small_whole(x: Array) -> bool:
+    return x.dtype.kind in "iu" and (x.size == 0 or max(-int(x.min()), int(x.max())) <= EXACT_IN_FLOAT32)
 
 
 def decode(parts: Sequence[Part], rows: Array) -> list[Array]:

@@ -43,7 +43,7 @@ def test_what_is_packed_comes_out_again(kinds: list[tuple[str, tuple[int, ...], 
     rows = encode(parts, arrays)
     for spec, back in zip(specs, decode(parts, rows), strict=True):
         np.testing.assert_array_equal(back, arrays[spec.name])
-    assert rows.dtype == (np.float64 if any(part.is_continuous for part in parts) else np.int64)
+    assert rows.dtype.kind == ("f" if any(part.is_continuous for part in parts) else "i")
 
 
 def test_only_what_is_continuous_is_differentiated() -> None:
@@ -57,10 +57,14 @@ def test_only_what_is_continuous_is_differentiated() -> None:
     assert continuous_only(spec, rows).tolist() == [[0, 0, 0.5, 0.25, 0]] and not spec.has_distances
 
 
-@pytest.mark.parametrize("form", [form for form in FORMS if form not in ("torchscript", "state_dict")])
+@pytest.mark.parametrize("form", [*(form for form in FORMS if form not in ("torchscript", "state_dict")), "onnx-free"])
 def test_files_are_packed_and_agree_with_their_own_runtime(form: str, tmp_path: Path) -> None:
     model = load_model(written("masked", form, tmp_path), Settings())
-    assert [(spec.name, spec.shape) for spec in model.inputs] == [("input_ids", (6,)), ("attention_mask", (6,))]
+    length = None if form == "onnx-free" else 6
+    assert [(spec.name, spec.shape) for spec in model.inputs] == [
+        ("input_ids", (length,)),
+        ("attention_mask", (length,)),
+    ]
     packed = pack(model, {"input_ids": (6,), "attention_mask": (6,)})
     data = split("masked", "train")
     rows = encode(packed.input.parts, data)

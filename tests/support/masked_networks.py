@@ -144,6 +144,8 @@ def written(name: str, form: str, root: Path) -> Path:
             torch.onnx.export(network, x, path, dynamic_shapes=free, dynamo=True, verbose=False, **named)
         else:
             axes = {} if form == "onnx-fixed" else {key: {0: "batch"} for key in (*names, "logits")}
+            if form == "onnx-free":  # of any length, too
+                axes |= {key: {0: "batch", 1: "length"} for key in names}
             torch.onnx.export(
                 network, x, path, input_names=names, output_names=["logits"], dynamic_axes=axes, dynamo=False
             )
