@@ -127,7 +127,7 @@ def _are_inputs(found: list[tuple[Name, NamedArray]], inputs: tuple[str, ...]) -
     """Whether the arrays beside the labels are inputs by name."""
     known = {part.input for name, part in found if not name.is_labels}.intersection(inputs)
     plain = any(name.role == "x" and (not name.rest or not part.key) for name, part in found)
-    return bool(known) and (len(inputs) > 1 or not plain)
+    return len(known) > 1 or (bool(known) and not plain)
 
 
 def _by_input(found: list[tuple[Name, NamedArray]], inputs: tuple[str, ...]) -> Stored:

@@ -23,8 +23,9 @@ def columns_by_input(table: Any, features: Sequence[str], inputs: Sequence[str])
     for name in features:
         stem = re.sub(r"[_.]\d+$", "", name)
         columns.setdefault(name if name in inputs or stem not in inputs else stem, []).append(name)
+    known = set(columns).intersection(inputs)
     lists = any(_is_list(table, name) for name in features)
-    if not lists and (len(inputs) < 2 or not set(columns).intersection(inputs)):
+    if not lists and (len(inputs) < 2 or not known or len(known) == 1 < len(columns)):
         return None
     return {name: tuple(sorted(each, key=_number)) for name, each in columns.items()}
 

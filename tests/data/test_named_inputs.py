@@ -70,6 +70,14 @@ def test_the_input_of_a_model_that_has_one_may_lie_under_its_name(tmp_path: Path
         read_data(tmp_path, Settings(), ("other",))
 
 
+@pytest.mark.parametrize("layout", ["npz", "csv"])
+def test_an_input_that_may_be_left_out_changes_nothing_for_who_has_one(layout: str, tmp_path: Path) -> None:
+    for which in ("train", "test"):
+        np.savez(tmp_path / which, x=np.ones((4, 2)), y=np.arange(4), names=np.arange(4)) if layout == "npz" else None
+        (tmp_path / f"{which}.csv").write_text("x,z,y\n1,2,0\n3,4,1\n", encoding="utf-8") if layout == "csv" else None
+    assert read_data(tmp_path, Settings(), ("x", "mask")).train.x.shape[1:] == (2,)
+
+
 def test_capped_samples_keep_their_inputs_together(tmp_path: Path) -> None:
     write("npz", tmp_path)
     data = read_data(tmp_path, Settings(samples=10), INPUTS)

@@ -197,3 +197,15 @@ def test_a_module_that_cannot_be_exported_runs_as_it_is() -> None:
     found = audit_model(network.eval(), pairs("mixed", "train"), pairs("mixed", "test"), **QUICK)
     assert np.allclose(found.outcomes.test.loss, losses("mixed", "test"), rtol=0, atol=1e-10)
     assert [(layer.name, layer.op) for layer in found.layers] == [(name, "linear") for name in ("see", "read", "head")]
+
+
+def test_samples_are_copies_only_where_all_their_inputs_are(tmp_path: Path) -> None:
+    (inputs, y), test = pairs("masked", "train"), split("masked", "test")
+    other_mask = {key: values[:24].copy() for key, values in inputs.items()}
+    other_mask["attention_mask"] = np.roll(inputs["attention_mask"], 1, axis=1)[:24]
+    changed = (other_mask["attention_mask"] != inputs["attention_mask"][:24]).any(1)
+    found = audit_model(trained("masked"), (inputs, y), (other_mask, y[:24]), **QUICK)
+    assert changed.sum() > 5 and found.hygiene.duplicates_across_splits == int((~changed).sum())
+    copied = {key: np.concatenate([test[key][:-2], inputs[key][:2]]) for key in inputs}
+    labels = np.concatenate([test["y"][:-2], y[:2]])
+    assert audit_model(trained("masked"), (inputs, y), (copied, labels), **QUICK).hygiene.leaked.copies == 2
