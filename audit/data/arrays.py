@@ -18,7 +18,21 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from audit.data.source import Array, Folder, Match, Name, Source, Stored, parse, rows_of, same_length, unreadable
+from audit.data.source import (
+    Array,
+    Folder,
+    Match,
+    Name,
+    Source,
+    Stored,
+    parse,
+    refuse_unknown,
+    rows_of,
+    rows_of_several,
+    same_length,
+    unreadable,
+    without_split,
+)
 from audit.errors import DataError
 from audit.settings import Settings
 
@@ -42,6 +56,12 @@ class NamedArray(NamedTuple):
     file: Path
     called: str
     load: Load
+    key: str = ""  # its name in a file that holds several
+
+    @property
+    def input(self) -> str:
+        """The input that it is named after."""
+        return without_split(self.key or self.file.stem)
 
 
 def find(folder: Folder, settings: Settings) -> list[Match]:
@@ -59,28 +79,36 @@ def _find(folder: Folder, layout: str, suffixes: tuple[str, ...], opener: Opener
     files = [file for file in folder.files if file.suffix.lower() in suffixes]
     named = [file for file in files if parse(file.stem).split is not None]
     plain = [file for file in named if not parse(file.stem).rest]
-    chosen = tuple(plain or named or files)
+    by_name = [file for file in named if without_split(file.stem) in folder.inputs]
+    labels = [file for file in plain if parse(file.stem).role == "y"]
+    chosen = tuple(dict.fromkeys([*plain, *by_name]) if labels != plain else named) or tuple(files)
     if not chosen:
         return []
-    return [Match(layout, chosen, partial(read, chosen, opener), named=bool(named))]
+    return [Match(layout, chosen, partial(read, chosen, opener, folder.inputs), named=bool(named))]
 
 
-def read(files: tuple[Path, ...], opener: Opener) -> Stored:
-    """Sort the arrays of all files into splits and pair samples with labels."""
+def read(files: tuple[Path, ...], opener: Opener, inputs: tuple[str, ...] = ()) -> Stored:
+    """Sort the arrays of all files into splits and pair samples with labels; `inputs` is what the model calls its own.
+
+    Samples are one array, which its name tells (x, images, …), or where there is none, or the model has several inputs
+    that arrays are named after, all arrays beside the labels.
+    """
+    found = [each for file in files for each in _parts(file, opener)]
+    if _are_inputs(found, inputs):
+        return _by_input(found, inputs)
     parts: dict[str, dict[str, NamedArray]] = {}
-    for file in files:
-        for name, part in _parts(file, opener):
-            if name.role is None:
-                continue
-            roles = parts.setdefault(name.split or "all", {})
-            if name.role in roles:
-                raise DataError(
-                    f"{roles[name.role].called} and {part.called} could both be {name.role} of the "
-                    f"{name.split or 'one'} split; keep one of them."
-                )
-            roles[name.role] = part
+    for name, part in found:
+        if name.role is None or (name.rest and part.key):
+            continue
+        roles = parts.setdefault(name.split or "all", {})
+        if name.role in roles:
+            raise DataError(
+                f"{roles[name.role].called} and {part.called} could both be {name.role} of the "
+                f"{name.split or 'one'} split; keep one of them."
+            )
+        roles[name.role] = part
     if not any(len(roles) == 2 for roles in parts.values()):
-        raise DataError(_no_pair(files, opener))
+        raise DataError(_no_pair(files, opener, inputs))
     splits = {split: _source(split, roles) for split, roles in parts.items()}
     taken = ", ".join(part.called for roles in parts.values() for part in roles.values())
     return Stored(splits, notes=(f"Arrays taken: {taken}.",))
@@ -94,10 +122,43 @@ def _parts(file: Path, opener: Opener) -> list[tuple[Name, NamedArray]]:
     found = []
     for key, load in content.items():
         inner = parse(key)
-        if not inner.rest:
-            split = inner.split or outer.split
-            found.append((Name(split, inner.role, ()), NamedArray(file, f"{file.name}:{key}", load)))
+        called = f"{file.name}:{key}"
+        found.append((inner._replace(split=inner.split or outer.split), NamedArray(file, called, load, key)))
     return found
+
+
+def _are_inputs(found: list[tuple[Name, NamedArray]], inputs: tuple[str, ...]) -> bool:
+    """Whether the arrays beside the labels are inputs by name."""
+    known = {part.input for name, part in found if not name.is_labels}.intersection(inputs)
+    plain = any(name.role == "x" and (not name.rest or not part.key) for name, part in found)
+    return len(known) > 1 or (bool(known) and not plain)
+
+
+def _by_input(found: list[tuple[Name, NamedArray]], inputs: tuple[str, ...]) -> Stored:
+    """Each split's arrays as the inputs they are named after."""
+    splits: dict[str, dict[str, NamedArray]] = {}
+    for name, part in found:
+        roles = splits.setdefault(name.split or "all", {})
+        roles["y" if name.is_labels else part.input] = part
+    sources = {split: _source_of_several(split, roles, inputs) for split, roles in splits.items()}
+    taken = ", ".join(part.called for roles in splits.values() for part in roles.values())
+    return Stored(sources, notes=(f"Arrays taken: {taken}.",))
+
+
+def _source_of_several(split: str, roles: Mapping[str, NamedArray], inputs: tuple[str, ...]) -> Source:
+    given = {name: part for name, part in roles.items() if name != "y"}
+    first = next(iter(roles.values()))
+    if "y" not in roles or not given:
+        missing = "y" if "y" not in roles else f"input ({', '.join(inputs)})"
+        raise DataError(f"{first.file}: the {split} split has {', '.join(roles)} but no {missing}; add it beside it.")
+    refuse_unknown(given, inputs, f"{first.file}")
+    labels, arrays = roles["y"].load(), {name: part.load() for name, part in given.items()}
+    for name, array in arrays.items():
+        if array.ndim == 0:
+            raise DataError(f"{given[name].file}: {given[name].called} is a single number; expected one per sample.")
+        same_length(len(array), len(labels), f"{given[name].file.parent / given[name].called}", roles["y"].called)
+    files = tuple(dict.fromkeys(part.file for part in roles.values()))
+    return Source(labels, partial(rows_of_several, arrays), files)
 
 
 def _source(split: str, roles: Mapping[str, NamedArray]) -> Source:
@@ -116,12 +177,13 @@ def _source(split: str, roles: Mapping[str, NamedArray]) -> Source:
     return Source(labels, partial(rows_of, samples), files)
 
 
-def _no_pair(files: tuple[Path, ...], opener: Opener) -> str:
-    """What the files do hold, where x and y were expected."""
+def _no_pair(files: tuple[Path, ...], opener: Opener, inputs: tuple[str, ...]) -> str:
+    """What the files do hold, where x and y, or the model's inputs and y, were expected."""
     content = opener(files[0])
     if isinstance(content, Mapping):
         keys = ", ".join(content) or "nothing"
-        return f"{files[0]}: holds {keys}, but needs an x (or images, data) and a y (or labels, target)."
+        wanted = f"the model's inputs ({', '.join(inputs)})" if len(inputs) > 1 else "an x (or images, data)"
+        return f"{files[0]}: holds {keys}, but needs {wanted} and a y (or labels, target)."
     names = ", ".join(file.name for file in files)
     suffix = files[0].suffix
     return f"{files[0].parent}: holds {names}, but needs pairs such as train_x{suffix} and train_y{suffix}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ class Split:
     """Samples of one split. x [n, ...] in a numeric dtype; y [n] int64 class indices, or float64 [n, k] targets.
 
     Until `resolve_task` has seen the model's outputs, y holds the labels as stored: int64 or float64, [n] or [n, k].
+    Samples that have several inputs by name are a structured array [n], a field for each, until they are fitted.
     """
 
     x: NDArray[np.generic]
@@ -24,6 +26,16 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of a sample's inputs, where they have names."""
+        return self.x.dtype.names or ()
+
+    def input(self, name: str) -> NDArray[Any]:
+        """One of them, [n, ...]."""
+        values: NDArray[Any] = self.x[name]  # type: ignore[call-overload]
+        return values
 
 
 @dataclass(frozen=True)

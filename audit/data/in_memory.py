@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from audit.data.arrays import as_array
 from audit.data.dataset import Data
-from audit.data.source import Array, Source, Stored, rows_of, same_length
+from audit.data.source import Array, Name, Source, Stored, parse, rows_of, same_length, several
 from audit.data.splits import content_digest, data_from
 from audit.errors import DataError
 from audit.settings import Settings
@@ -45,7 +45,7 @@ def data_in_memory(train: Any, test: Any, settings: Settings) -> Data:
 
 def _read(samples: Any, name: str) -> tuple[Array, Array, list[str]]:
     """Samples [n, ...], labels [n] or [n, k], and what is to be said about them."""
-    if isinstance(samples, (tuple, list)) and len(samples) == 2:
+    if isinstance(samples, Mapping) or (isinstance(samples, (tuple, list)) and len(samples) == 2):
         return *_pair(samples, name), []
     if not isinstance(samples, (DataLoader, Dataset)):
         raise DataError(f"{name}: a {type(samples).__name__} holds no labelled samples; {WANTED}.")
@@ -78,7 +78,7 @@ def _joined(batches: Iterable[Any], name: str) -> tuple[Array, Array]:
     pairs = [_pair(_as_batch(batch), name) for batch in batches]
     if not pairs:
         raise DataError(f"{name}: yields no samples; {WANTED}.")
-    shapes = {x.shape[1:] for x, _ in pairs}
+    shapes = {_shape(x) for x, _ in pairs}
     if len(shapes) > 1:
         one, other = sorted(shapes)[:2]
         raise DataError(f"{name}: samples have different shapes, such as {one} and {other}; give them all one shape.")
@@ -86,19 +86,42 @@ def _joined(batches: Iterable[Any], name: str) -> tuple[Array, Array]:
     return np.concatenate(xs), np.concatenate(ys)
 
 
+def _shape(x: Array) -> tuple[Any, ...]:
+    """Of a sample; of one with several inputs, all of theirs."""
+    return tuple(x.dtype[name].shape for name in x.dtype.names) if x.dtype.names else x.shape[1:]
+
+
 def _as_batch(batch: Any) -> Any:
     """A lone sample, as a loader without batches yields it, as a batch of one."""
     if isinstance(batch, (tuple, list)) and len(batch) == 2 and np.ndim(batch[1]) == 0:
-        return batch[0][None], [batch[1]]
+        x = batch[0]
+        return {key: x[key][None] for key in x} if isinstance(x, Mapping) else x[None], [batch[1]]
     return batch
 
 
 def _pair(pair: Any, name: str) -> tuple[Array, Array]:
+    """Samples and labels, also of a dict that holds the labels beside the inputs, as tokenizers' collators make it."""
+    if isinstance(pair, Mapping):
+        labels = [key for key in pair if parse(str(key)).is_labels]
+        if len(labels) != 1:
+            raise DataError(
+                f"{name}: a dict of {', '.join(map(str, pair))} needs one entry y (or labels) beside the inputs."
+            )
+        inputs = {key: value for key, value in pair.items() if key != labels[0]}
+        lone = [parse(str(key)) for key in inputs] == [Name(None, "x", ())]
+        pair = next(iter(inputs.values())) if lone else inputs, pair[labels[0]]
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         what = f"{len(pair)} parts" if isinstance(pair, (tuple, list)) else f"a {type(pair).__name__}"
         raise DataError(f"{name}: holds {what} where samples and labels were expected; {WANTED}.")
-    x, y = (_array(part, f"{name}: {letter}") for part, letter in zip(pair, "xy", strict=True))
-    return x, y
+    y = _array(pair[1], f"{name}: y")
+    if not isinstance(pair[0], Mapping):
+        return _array(pair[0], f"{name}: x"), y
+    arrays = {str(key): _array(values, f"{name}: {key}") for key, values in pair[0].items()}
+    if not arrays:
+        raise DataError(f"{name}: x is an empty dict; {WANTED}.")
+    for key, array in arrays.items():
+        same_length(len(array), len(y), f"{name}: {key}", "y")
+    return several(arrays), y
 
 
 def _array(values: Any, where: str) -> Array:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from audit.data.columns import check_features, label_array, matrix
+from audit.data.named_columns import columns_by_input, source_by_input
 from audit.data.source import Array, Folder, Match, Rows, Source, Stored, parse, unreadable
 from audit.errors import DataError
 from audit.settings import Settings
@@ -29,11 +30,11 @@ def _find_one(folder: Folder, settings: Settings, layout: str) -> list[Match]:
     chosen = tuple(plain or named or files)
     if not chosen:
         return []
-    return [Match(layout, chosen, partial(read, chosen, layout, settings), named=bool(named))]
+    return [Match(layout, chosen, partial(read, chosen, layout, settings, folder.inputs), named=bool(named))]
 
 
-def read(files: tuple[Path, ...], layout: str, settings: Settings) -> Stored:
-    """All tables, with the label taken out and the columns in the first table's order."""
+def read(files: tuple[Path, ...], layout: str, settings: Settings, inputs: tuple[str, ...] = ()) -> Stored:
+    """All tables, with the label taken out and the columns in the first table's order, or by the model's `inputs`."""
     by_split: dict[str, Path] = {}
     for file in files:
         split = parse(_stem(file)).split or "all"
@@ -52,6 +53,9 @@ def read(files: tuple[Path, ...], layout: str, settings: Settings) -> Stored:
         raise DataError(f"{first}: has no column beside the label {', '.join(label)}; add the feature columns.")
     for split in order[1:]:
         notes.extend(_agree(tables[split].column_names, by_split[split], (*features, *label), first))
+    if (columns := columns_by_input(tables[order[0]], features, inputs)) is not None:
+        named = {split: source_by_input(tables[split], by_split[split], columns, label, inputs) for split in order}
+        return Stored(named, label=",".join(label), notes=tuple(dict.fromkeys(notes)))
     splits = {split: _source(tables[split], by_split[split], features, label) for split in order}
     notes.append(f"Features are the {len(features)} columns beside {', '.join(label)!r}, in the order of {first.name}.")
     return Stored(splits, "features", label=",".join(label), features=features, notes=tuple(dict.fromkeys(notes)))

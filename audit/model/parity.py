@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from audit.errors import ModelError
-from audit.model.base import HEADS, Model, Reference
+from audit.model.base import HEADS, Model, Part, Reference
 from audit.model.batches import as_fed, batches, float_type
 from audit.model.foreign import first_line
 
@@ -110,7 +110,7 @@ def check_behaviour(model: Model, x: Array) -> None:
             "export it in inference mode, without dropout or random operators."
         )
     company = samples.copy()
-    company[1::2] = _others(samples[1::2])
+    company[1::2] = _others(samples[1::2], model.input.parts)
     if not _steady(first[::2], network(company)[::2]):
         raise ModelError(f"{model.path}: {COUPLED}")
 
@@ -121,9 +121,11 @@ def _first(x: Array) -> Array:
     return x[: max(2, min(SAMPLES, ELEMENTS // per_sample))]
 
 
-def _others(x: Array) -> Array:
-    """Different samples of the same kind: the samples, and the numbers of each, in reverse."""
-    return np.flip(x)
+def _others(x: Array, parts: Sequence[Part] = ()) -> Array:
+    """Different samples of the same kind: the samples, and the numbers of each of their inputs, in reverse."""
+    if not parts:
+        return np.flip(x)
+    return np.concatenate([np.flip(x[:, part.start : part.stop]) for part in parts], axis=1)
 
 
 def _precise(model: Model, dtype: torch.dtype) -> Callable[[Array], Answers]:

@@ -46,9 +46,9 @@ def _loader(model: Any, stack: ExitStack) -> Callable[[Settings], Model]:
     )
 
 
-def _reader(train: Any, test: Any) -> Callable[[Settings], Data]:
+def _reader(train: Any, test: Any) -> Callable[[Settings, tuple[str, ...]], Data]:
     if not isinstance(train, (str, Path)):
-        return partial(data_in_memory, train, test)
+        return lambda settings, _inputs: data_in_memory(train, test, settings)
     if test is not None:
         raise UsageError("audit_model: train is a folder, which holds its own test split; leave test out.")
     return partial(read_data, Path(train))

@@ -17,9 +17,9 @@ from torch import nn
 
 from audit.errors import ModelError, UsageError
 from audit.model import load_model
-from audit.model.base import InputSpec, Model
-from audit.model.batches import float_type
-from audit.model.foreign import check_weights, first_line, input_name, quiet
+from audit.model.base import Model
+from audit.model.foreign import check_weights, first_line, quiet
+from audit.model.packing import inputs_of
 from audit.settings import Settings
 
 WRAPPERS = ("module", "_orig_mod")  # of DataParallel and DistributedDataParallel, of torch.compile
@@ -38,12 +38,14 @@ def given_network(module: nn.Module, settings: Settings) -> Model:
     for parameter in network.parameters():
         parameter.requires_grad_(False).grad = None
     check_weights(network.state_dict(), path)
+    inputs = inputs_of(network)
     return Model(
         network=network,
         path=path,
         format="torchscript" if isinstance(network, torch.jit.ScriptModule) else "module",
         sha256=_digest(network),
-        input=InputSpec(input_name(network), shape=None, dtype=float_type(network)),
+        input=inputs[0],
+        others=inputs[1:],
         output=settings.output or "",
         notes=(f"{hooks} hooks on the module's layers were left out.",) if hooks else (),
     )
