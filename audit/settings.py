@@ -58,6 +58,7 @@ class Settings:
     label: str | None = _data(
         None, "label column of a table, or several targets a,b (default: label, target, y or class)"
     )
+    drop: tuple[str, ...] | None = _data(None, "column of a table that is no feature, such as an id; may be repeated")
     test_fraction: Annotated[float, Interval(ge=0.01, le=0.99)] | None = _data(
         None, "share of a lone split to hold out as test"
     )

@@ -13,6 +13,7 @@ from audit.errors import DataError
 from audit.settings import Settings
 
 SUFFIXES = {"csv": (".csv", ".csv.gz"), "tsv": (".tsv", ".tsv.gz"), "parquet": (".parquet", ".pq")}
+LAYOUTS = tuple(SUFFIXES)
 LABELS = ("label", "target", "y", "class")
 PANDAS_INDEX = ("", "unnamed: 0", "__index_level_0__")
 
@@ -41,11 +42,15 @@ def read(files: tuple[Path, ...], layout: str, settings: Settings) -> Stored:
             raise DataError(_two_files(by_split[split], file, split))
         by_split[split] = file
     order = sorted(by_split, key=lambda split: split != "train")  # train's columns set the order
+    first = by_split[order[0]]
     tables, notes = {}, []
     for split in order:
         tables[split], said = _load(by_split[split], layout)
         notes.extend(said)
-    first = by_split[order[0]]
+    dropped = _dropped(tables[order[0]].column_names, first, settings.drop)
+    for split, table in tables.items():
+        tables[split] = table.drop_columns([name for name in dropped if name in table.column_names])
+    notes.extend(f"The column {name!r} was dropped (--drop)." for name in dropped)
     label = _label_columns(tables[order[0]].column_names, first, settings.label)
     features = tuple(name for name in tables[order[0]].column_names if name not in label)
     if not features:
@@ -142,6 +147,17 @@ def _label_columns(columns: Sequence[str], path: Path, wanted: str | None) -> tu
         )
         raise DataError(f"{path}: {problem}; choose with --label NAME among {listed}.")
     return (found[0],)
+
+
+def _dropped(columns: Sequence[str], path: Path, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The columns that `--drop` names, one by one or several separated by commas."""
+    names: list[str] = []
+    for text in wanted or ():
+        names.extend([text] if text in columns else [name.strip() for name in text.split(",")])
+    for name in names:
+        if name not in columns:
+            raise DataError(f"{path}: has no column {name!r} to drop; its columns are {_shown(columns)}.")
+    return tuple(dict.fromkeys(names))
 
 
 def _shown(columns: Sequence[str]) -> str:
