@@ -49,7 +49,7 @@ class Data:
     train: Split
     test: Split
     path: Path
-    layout: str  # "npz", "npy", "csv", "tsv", "parquet", "images", "idx", "cifar", "safetensors", "pt"
+    layout: str  # "npz", "npy", "csv", "tsv", "parquet", "images", "image-parquet", "idx", "cifar", …
     sha256: str  # over the names and contents of every file read, in sorted order
     classes: tuple[str, ...] | None  # class names by index; None for regression
     label: str | None = None  # the label column, where there is one

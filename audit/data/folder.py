@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from audit.data import arrays, cifar, idx, images, tables
+from audit.data import arrays, cifar, idx, image_parquet, images, tables
 from audit.data.dataset import Data
 from audit.data.source import Folder, Match
 from audit.data.splits import data_from, digest, two_splits
 from audit.errors import DataError, UsageError
 from audit.settings import CONFIG_NAME, Settings
 
-READERS = (arrays.find, tables.find, images.find, idx.find, cifar.find)
+READERS = (arrays.find, tables.find, images.find, image_parquet.find, idx.find, cifar.find)
 WANTED = "train and test as .npz, .npy, .csv, .tsv, .parquet, .safetensors, .pt, image folders, idx or CIFAR files"
 
 
 def read_data(path: Path, settings: Settings) -> Data:
     """The train and test samples of a folder, as stored: `resolve_task` and `fit` make them ready for a model."""
     match = choose_layout(path, settings)
-    if settings.drop and match.layout not in tables.LAYOUTS:
+    if settings.drop and match.layout not in (*tables.SUFFIXES, image_parquet.LAYOUT):
         raise UsageError(f"--drop: the {match.layout} data of {path} have no columns; leave it out.")
     return data_from(match.read(), path, match.layout, settings)
 

@@ -28,6 +28,7 @@ ROLES = {
     **dict.fromkeys(("x", "data", "image", "images", "feature", "features", "input", "inputs"), "x"),
     **dict.fromkeys(("y", "label", "labels", "target", "targets"), "y"),
 }
+DECODED = ("images", "image-parquet")  # layouts whose samples are image files, resized as they are decoded
 POSITIONAL = {"arr_0": "x", "arr_1": "y"}  # what numpy.savez(file, x, y) calls its arguments
 
 

@@ -12,7 +12,7 @@ from audit.data.dataset import Data, Split
 from audit.data.labels import neutral, to_indices
 from audit.data.preprocess import guess_axes, resize, sides, to_colour
 from audit.data.sampling import sample
-from audit.data.source import Array, Rows, Source, Stored
+from audit.data.source import DECODED, Array, Rows, Source, Stored
 from audit.errors import DataError, UsageError
 from audit.settings import Settings
 
@@ -82,10 +82,10 @@ def _both_samples(
 ) -> tuple[Array, Array, str]:
     """The samples in use of both splits, alike in channels and, where asked for, in size; and what their axes are."""
     train_x, test_x = (_samples(part, stored) for part in (train, test))
-    if layout == "images" and train_x.ndim != test_x.ndim:
+    if layout in DECODED and train_x.ndim != test_x.ndim:
         train_x, test_x = (x if x.ndim == 4 else to_colour(x) for x in (train_x, test_x))
     axes = _axes(layout, stored, train_x)
-    if settings.resize is not None and layout != "images":  # image files were resized as they were decoded
+    if settings.resize is not None and layout not in DECODED:  # image files were resized as they were decoded
         train_x, test_x = (resize(x, axes, settings.resize) for x in (train_x, test_x))
     return train_x, test_x, axes
 
@@ -190,7 +190,7 @@ def _axes(layout: str, stored: Stored, x: Array) -> str:
         return stored.axes
     if x.dtype == np.uint8 and x.ndim == 3:
         return "hw"
-    return "hwc" if layout == "images" else guess_axes(x.shape[1:])
+    return "hwc" if layout in DECODED else guess_axes(x.shape[1:])
 
 
 def digest(root: Path, *parts: Portion) -> str:

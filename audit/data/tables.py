@@ -13,7 +13,6 @@ from audit.errors import DataError
 from audit.settings import Settings
 
 SUFFIXES = {"csv": (".csv", ".csv.gz"), "tsv": (".tsv", ".tsv.gz"), "parquet": (".parquet", ".pq")}
-LAYOUTS = tuple(SUFFIXES)
 LABELS = ("label", "target", "y", "class")
 PANDAS_INDEX = ("", "unnamed: 0", "__index_level_0__")
 
@@ -25,6 +24,7 @@ def find(folder: Folder, settings: Settings) -> list[Match]:
 
 def _find_one(folder: Folder, settings: Settings, layout: str) -> list[Match]:
     files = [file for file in folder.files if file.name.lower().endswith(SUFFIXES[layout])]
+    files = [file for file in files if layout != "parquet" or not image_columns(file)]
     named = [file for file in files if parse(_stem(file)).split is not None]
     plain = [file for file in named if not parse(_stem(file)).rest]
     chosen = tuple(plain or named or files)
@@ -47,11 +47,11 @@ def read(files: tuple[Path, ...], layout: str, settings: Settings) -> Stored:
     for split in order:
         tables[split], said = _load(by_split[split], layout)
         notes.extend(said)
-    dropped = _dropped(tables[order[0]].column_names, first, settings.drop)
+    dropped = dropped_columns(tables[order[0]].column_names, first, settings.drop)
     for split, table in tables.items():
         tables[split] = table.drop_columns([name for name in dropped if name in table.column_names])
     notes.extend(f"The column {name!r} was dropped (--drop)." for name in dropped)
-    label = _label_columns(tables[order[0]].column_names, first, settings.label)
+    label = label_columns(tables[order[0]].column_names, first, settings.label)
     features = tuple(name for name in tables[order[0]].column_names if name not in label)
     if not features:
         raise DataError(f"{first}: has no column beside the label {', '.join(label)}; add the feature columns.")
@@ -100,6 +100,19 @@ def _load_parquet(path: Path) -> Any:
         raise unreadable(path, "parquet", error, "write it again") from error
 
 
+def image_columns(path: Path) -> tuple[str, ...]:
+    """The columns of a parquet file that hold encoded images, {bytes, path}; none where it cannot be read."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        schema = pyarrow.parquet.read_schema(path)
+    except (pyarrow.ArrowException, OSError, ValueError):
+        return ()
+    structs = [field for field in schema if pyarrow.types.is_struct(field.type)]
+    return tuple(field.name for field in structs if {part.name for part in field.type} == {"bytes", "path"})
+
+
 def _load_text(path: Path, layout: str) -> tuple[Any, list[str]]:
     import pyarrow
     from pyarrow import csv
@@ -129,7 +142,7 @@ def _refuse_missing_header(path: Path, names: Sequence[str]) -> None:
     raise DataError(f"{path}: its first row is numbers ({numbers[0]:g}, …); add a header row that names the columns.")
 
 
-def _label_columns(columns: Sequence[str], path: Path, wanted: str | None) -> tuple[str, ...]:
+def label_columns(columns: Sequence[str], path: Path, wanted: str | None) -> tuple[str, ...]:
     """The label column, or the several targets of `--label a,b`."""
     listed = _shown(columns)
     if wanted is not None:
@@ -149,7 +162,7 @@ def _label_columns(columns: Sequence[str], path: Path, wanted: str | None) -> tu
     return (found[0],)
 
 
-def _dropped(columns: Sequence[str], path: Path, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+def dropped_columns(columns: Sequence[str], path: Path, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
     """The columns that `--drop` names, one by one or several separated by commas."""
     names: list[str] = []
     for text in wanted or ():
