@@ -8,6 +8,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+PARITY_SAMPLES = 64
+
+
+def spread_rows(samples: int) -> NDArray[np.int64]:
+    """The samples of a split on which the network is compared with its file: spread over all of it."""
+    return np.linspace(0, samples - 1, min(PARITY_SAMPLES, samples)).astype(np.int64)
+
 
 @dataclass(frozen=True)
 class Split:
@@ -57,4 +64,5 @@ class Data:
     notes: tuple[str, ...] = ()  # what was done to the inputs, one sentence each
     split_is_ours: bool = False  # the folder had one split and --test-fraction made two
     axes: str = ""  # what a stored sample's axes are: "hw", "hwc", "chw", "features"; "" where unknown, or once fitted
+    raw: NDArray[np.generic] | None = None  # the train samples `spread_rows` before the model's own preprocessing
     picture: Picture | None = None  # where the samples are images, once they are fitted

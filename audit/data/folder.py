@@ -9,7 +9,7 @@ from pathlib import Path
 
 from audit.data import arrays, cifar, idx, image_parquet, images, tables
 from audit.data.dataset import Data
-from audit.data.source import Folder, Match
+from audit.data.source import Folder, Match, Preparation
 from audit.data.splits import data_from, digest, two_splits
 from audit.errors import DataError, UsageError
 from audit.settings import CONFIG_NAME, Settings
@@ -18,12 +18,16 @@ READERS = (arrays.find, tables.find, images.find, image_parquet.find, idx.find, 
 WANTED = "train and test as .npz, .npy, .csv, .tsv, .parquet, .safetensors, .pt, image folders, idx or CIFAR files"
 
 
-def read_data(path: Path, settings: Settings) -> Data:
-    """The train and test samples of a folder, as stored: `resolve_task` and `fit` make them ready for a model."""
+def read_data(path: Path, settings: Settings, preparation: Preparation | None = None) -> Data:
+    """The train and test samples of a folder, as stored: `resolve_task` and `fit` make them ready for a model.
+
+    With a `preparation` they are what the model's own preprocessing makes of what is stored.
+    """
     match = choose_layout(path, settings)
     if settings.drop and match.layout not in (*tables.SUFFIXES, image_parquet.LAYOUT):
         raise UsageError(f"--drop: the {match.layout} data of {path} have no columns; leave it out.")
-    return data_from(match.read(), path, match.layout, settings)
+    stored = match.read_raw(preparation) if preparation and match.read_raw else match.read()
+    return data_from(stored, path, match.layout, settings, preparation)
 
 
 def data_sha256(path: Path, settings: Settings) -> str:

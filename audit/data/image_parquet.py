@@ -18,7 +18,8 @@ import numpy as np
 from audit.data.columns import label_array
 from audit.data.images import Encoded, decode_all
 from audit.data.source import Array, Folder, Match, Rows, Source, Stored, parse, unreadable
-from audit.data.tables import SUFFIXES, dropped_columns, image_columns, label_columns
+from audit.data.table_files import dropped_columns, image_columns, label_columns
+from audit.data.tables import SUFFIXES
 from audit.errors import DataError
 from audit.settings import Settings
 

@@ -15,7 +15,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from audit.data.arrays import as_array
 from audit.data.dataset import Data
-from audit.data.source import Array, Source, Stored, rows_of, same_length
+from audit.data.source import Array, Preparation, Source, Stored, rows_of, same_length
 from audit.data.splits import content_digest, data_from
 from audit.errors import DataError
 from audit.settings import Settings
@@ -29,7 +29,7 @@ WHOLE = (samplers.SequentialSampler, samplers.RandomSampler, samplers.WeightedRa
 WANTED = "give a pair (x, y), or a torch Dataset or DataLoader that yields such pairs"
 
 
-def data_in_memory(train: Any, test: Any, settings: Settings) -> Data:
+def data_in_memory(train: Any, test: Any, settings: Settings, preparation: Preparation | None = None) -> Data:
     """The `Data` of two splits; without `test`, a share of `train` is held out as the settings say."""
     splits: dict[str, Source] = {}
     parts, notes = [], []
@@ -40,7 +40,7 @@ def data_in_memory(train: Any, test: Any, settings: Settings) -> Data:
         parts += [x, y]
         notes += said
     stored = Stored(splits, notes=tuple(notes), sha256=content_digest(*parts))
-    return data_from(stored, NAME, LAYOUT, settings)
+    return data_from(stored, NAME, LAYOUT, settings, preparation)
 
 
 def _read(samples: Any, name: str) -> tuple[Array, Array, list[str]]:

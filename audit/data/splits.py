@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from audit.data.dataset import Data, Split
+from audit.data.dataset import Data, Split, spread_rows
 from audit.data.labels import neutral, to_indices
+from audit.data.prepare import check_settings, feature_names, prepared
 from audit.data.preprocess import guess_axes, resize, sides, to_colour
 from audit.data.sampling import sample
-from audit.data.source import DECODED, Array, Rows, Source, Stored
+from audit.data.source import DECODED, Array, Preparation, Rows, Source, Stored
 from audit.errors import DataError, UsageError
 from audit.settings import Settings
 
@@ -33,9 +34,17 @@ class Portion:
         return str(self.source.files[0])
 
 
-def data_from(stored: Stored, path: Path, layout: str, settings: Settings) -> Data:
+def data_from(
+    stored: Stored, path: Path, layout: str, settings: Settings, preparation: Preparation | None = None
+) -> Data:
     """The samples in use, wherever they are stored; `path` is their name where they lie in no folder."""
     train, test, notes = two_splits(stored, path, settings)
+    raw, ours = None, train.source is test.source
+    if preparation is not None:
+        check_settings(settings)
+        raw = train.source.take(train.used[spread_rows(len(train.used))])
+        train, test = (replace(part, source=prepared(part.source, preparation)) for part in (train, test))
+        stored = replace(stored, features=feature_names(stored.features, preparation), axes="features")
     train_x, test_x, axes = _both_samples(train, test, stored, layout, settings)
     _check_shapes(path, train_x.shape[1:], test_x.shape[1:])
     if train.labels.ndim != test.labels.ndim:
@@ -57,8 +66,9 @@ def data_from(stored: Stored, path: Path, layout: str, settings: Settings) -> Da
         label=stored.label,
         features=stored.features,
         notes=(*stored.notes, *notes, *said),
-        split_is_ours=train.source is test.source,
+        split_is_ours=ours,
         axes=axes,
+        raw=raw,
     )
 
 

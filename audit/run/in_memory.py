@@ -19,7 +19,7 @@ from audit.data.in_memory import data_in_memory
 from audit.errors import UsageError
 from audit.measures.report import Report
 from audit.model import load_model
-from audit.model.base import Model
+from audit.model.base import Model, Preparation
 from audit.model.torch.given import estimator_file, given_network, is_estimator, load_estimator
 from audit.run.pipeline import Sources, audit_sources
 from audit.run.progress import progress_for
@@ -46,7 +46,7 @@ def _loader(model: Any, stack: ExitStack) -> Callable[[Settings], Model]:
     )
 
 
-def _reader(train: Any, test: Any) -> Callable[[Settings], Data]:
+def _reader(train: Any, test: Any) -> Callable[[Settings, Preparation | None], Data]:
     if not isinstance(train, (str, Path)):
         return partial(data_in_memory, train, test)
     if test is not None:

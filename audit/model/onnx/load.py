@@ -29,6 +29,8 @@ from audit.model.onnx.inputs_outputs import (
     wanted_values,
 )
 from audit.model.onnx.outputs import take_off_head
+from audit.model.onnx.prefix import split_off
+from audit.model.onnx.preparation import WholeFile, preparation_note, preparation_of
 from audit.model.onnx.runtime import Reference
 from audit.model.onnx.simplify import class_labels, refuse, simplified
 from audit.model.onnx.types import tensor_type
@@ -53,9 +55,10 @@ def load(path: Path, settings: Settings) -> Model:
     source = read_file(path)
     output = choose_output(path, source.model, settings.output)
     simple = simplified(source.model, output)
+    prefix = split_off(simple) if not settings.fix_input else None
     values = wanted_values(path, source.model, settings.fix_input)
     fed = choose_input(path, simple, settings.input, values)
-    fixed = fixed_inputs(path, source.model, fed, values)
+    fixed = fixed_inputs(path, source.model, fed, values) if prefix is None else []
     fix_inputs(simple, fed, fixed)
     fix_sizes(path, simple, settings.input_shape)
     declared = _declared_input(path, simple)
@@ -82,6 +85,7 @@ def load(path: Path, settings: Settings) -> Model:
         ops=ops,
         names=names,
         notes=(
+            *((preparation_note(prefix),) if prefix is not None else ()),
             *fixed_notes(fixed, values),
             *_batch_notes(declared.batch, batch),
             *_weight_notes(simple, freed),
@@ -90,7 +94,10 @@ def load(path: Path, settings: Settings) -> Model:
             *_class_notes(source.model, output),
         ),
         classes=tuple(map(str, class_labels(source.model, output))) or None,
-        reference=_reference(source, declared, output, fixed),
+        preparation=preparation_of(path, prefix) if prefix is not None else None,
+        reference=_reference(source, declared, output, fixed)
+        if prefix is None
+        else WholeFile(path, source.model, prefix, output, class_labels(source.model, output)),
         reference_name="onnxruntime",
     )
 
