@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,17 +29,27 @@ WHOLE = (samplers.SequentialSampler, samplers.RandomSampler, samplers.WeightedRa
 WANTED = "give a pair (x, y), or a torch Dataset or DataLoader that yields such pairs"
 
 
-def data_in_memory(train: Any, test: Any, settings: Settings, preparation: Preparation | None = None) -> Data:
+class About(NamedTuple):
+    """What is known of samples beside their numbers."""
+
+    features: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def data_in_memory(
+    train: Any, test: Any, settings: Settings, preparation: Preparation | None = None, about: About | None = None
+) -> Data:
     """The `Data` of two splits; without `test`, a share of `train` is held out as the settings say."""
     splits: dict[str, Source] = {}
-    parts, notes = [], []
+    parts, notes = [], list[str]()
     for name, samples in (("train", train), ("test", test)) if test is not None else (("all", train),):
-        x, y, said = _read(samples, name)
+        x, y, changed = _read(samples, name) if preparation is None else (*_raw_pair(samples, name, preparation), [])
         same_length(len(x), len(y), f"{name}: x", "y")
         splits[name] = Source(y, partial(rows_of, x), (Path(name),))
         parts += [x, y]
-        notes += said
-    stored = Stored(splits, notes=tuple(notes), sha256=content_digest(*parts))
+        notes += changed
+    features, said = about or About()
+    stored = Stored(splits, features=features, notes=(*said, *notes), sha256=content_digest(*parts))
     return data_from(stored, NAME, LAYOUT, settings, preparation)
 
 
@@ -99,6 +109,19 @@ def _pair(pair: Any, name: str) -> tuple[Array, Array]:
         raise DataError(f"{name}: holds {what} where samples and labels were expected; {WANTED}.")
     x, y = (_array(part, f"{name}: {letter}") for part, letter in zip(pair, "xy", strict=True))
     return x, y
+
+
+def _raw_pair(samples: Any, name: str, preparation: Preparation) -> tuple[Array, Array]:
+    """Samples as a model with its own preprocessing takes them: the columns of a data frame by name, else as given."""
+    if not isinstance(samples, (tuple, list)) or len(samples) != 2:
+        raise DataError(f"{name}: the model prepares its inputs itself; give a pair (x, y) of a table and its labels.")
+    x, y = samples
+    if preparation.names is not None and hasattr(x, "columns"):
+        missing = [column for column in preparation.names if column not in x.columns]
+        if missing:
+            raise DataError(f"{name}: has no column {missing[0]!r}, which the model takes; add it.")
+        x = x[list(preparation.names)]
+    return np.asarray(x, object), _array(y, f"{name}: y")
 
 
 def _array(values: Any, where: str) -> Array:

@@ -91,7 +91,7 @@ def read_raw(files: tuple[Path, ...], layout: str, settings: Settings, preparati
         _require((*features, *label), tables.by_split[split].column_names, tables.paths[split])
     unused = [name for name in tables.columns if name not in (*features, *label)]
     notes = [*tables.notes, f"The model takes the columns {listed(features)}."]
-    notes += [f"The columns {listed(tuple(unused))} were not used: the model does not take them."] if unused else []
+    notes += [f"Columns that the model does not take were not used: {listed(tuple(unused))}."] if unused else []
     splits = {
         split: Source(label_array(table, path, label), partial(_take_raw, table, features), (path,))
         for (split, table), path in zip(tables.by_split.items(), tables.paths.values(), strict=True)
