@@ -56,6 +56,8 @@ def load(path: Path, settings: Settings) -> Model:
     output = choose_output(path, source.model, settings.output)
     simple = simplified(source.model, output)
     prefix = split_off(simple) if not settings.fix_input else None
+    if any(tensor_type(value).element == TensorProto.STRING for value in simple.graph.input):
+        refuse(path, simple.graph)  # what is done to text stands before what is wrong with an input of text
     values = wanted_values(path, source.model, settings.fix_input)
     fed = choose_input(path, simple, settings.input, values)
     fixed = fixed_inputs(path, source.model, fed, values) if prefix is None else []

@@ -141,14 +141,23 @@ class _Run:
 
     def __call__(self, raw: Array) -> Array:
         fed = self._feeds(raw)
+        self._session = self._session or self._opened()
         try:
-            self._session = self._session or Session(self._prefix.model)
             return self._once(fed)
         except RuntimeFailure as failure:
             raise self._blamed(raw, str(failure).rpartition("Status Message: ")[2]) from failure
 
+    def _opened(self) -> Session:
+        try:
+            return Session(self._prefix.model)
+        except RuntimeFailure as failure:
+            raise ModelError(
+                f"{self._path}: onnxruntime cannot run the model's preprocessing ({failure}); export it with float "
+                "inputs, or with another opset."
+            ) from failure
+
     def _once(self, fed: dict[str, Array]) -> Array:
-        assert self._session is not None
+        assert self._session is not None  # `__call__` has opened it
         return np.asarray(self._session.run([self._prefix.value], fed)[0])
 
     def _runs(self, raw: Array) -> bool:
@@ -160,7 +169,7 @@ class _Run:
 
     def _blamed(self, raw: Array, reason: str) -> CellError | ModelError:
         """The value that the prefix stops at: the one without which its row, else refused, is taken."""
-        taken = [self._session is not None and self._runs(raw[row : row + 1]) for row in range(len(raw))]
+        taken = [self._runs(raw[row : row + 1]) for row in range(len(raw))]
         if True in taken and False in taken:
             row, good = taken.index(False), taken.index(True)
             for column, name in enumerate(self._feeds.names):
