@@ -17,7 +17,7 @@ from audit.data.arrays import as_array
 from audit.data.dataset import Data
 from audit.data.source import Array, Preparation, Source, Stored, rows_of, same_length
 from audit.data.splits import content_digest, data_from
-from audit.errors import DataError
+from audit.errors import DataError, UsageError
 from audit.settings import Settings
 
 NAME = Path("data in memory")
@@ -40,6 +40,8 @@ def data_in_memory(
     train: Any, test: Any, settings: Settings, preparation: Preparation | None = None, about: About | None = None
 ) -> Data:
     """The `Data` of two splits; without `test`, a share of `train` is held out as the settings say."""
+    if settings.drop:
+        raise UsageError("drop: samples in memory are taken as they are given; leave the column out of them.")
     splits: dict[str, Source] = {}
     parts, notes = [], list[str]()
     for name, samples in (("train", train), ("test", test)) if test is not None else (("all", train),):

@@ -88,7 +88,9 @@ def read_raw(files: tuple[Path, ...], layout: str, settings: Settings, preparati
     texts = [name for name, kind in zip(features, preparation.kinds, strict=True) if kind == "text"]
     tables = Tables.of(files, layout, settings, texts)
     for split in tables.others:
-        _require((*features, *label), tables.by_split[split].column_names, tables.paths[split])
+        columns, path = tables.by_split[split].column_names, tables.paths[split]
+        _require(features, columns, path, "which the model takes")
+        _require(label, columns, path, f"which is {tables.first.stem}'s label")
     unused = [name for name in tables.columns if name not in (*features, *label)]
     notes = [*tables.notes, f"The model takes the columns {listed(features)}."]
     notes += [f"Columns that the model does not take were not used: {listed(tuple(unused))}."] if unused else []
@@ -105,7 +107,7 @@ def _named(tables: Tables, names: tuple[str, ...]) -> tuple[str, ...]:
     for column in tables.columns:
         loose.setdefault(_plain(column), []).append(column)
     found = [name if name in tables.columns else (loose.get(_plain(name)) or [name])[0] for name in names]
-    _require(tuple(found), tables.columns, tables.first)
+    _require(found, tables.columns, tables.first, "which the model takes")
     return tuple(found)
 
 
@@ -113,12 +115,12 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", name.lower())
 
 
-def _require(wanted: Sequence[str], columns: Sequence[str], path: Path) -> None:
+def _require(wanted: Sequence[str], columns: Sequence[str], path: Path, why: str) -> None:
     missing = [name for name in wanted if name not in columns]
     if missing:
         names = ", ".join(map(repr, missing[:6]))
         what = f"column {names}" if len(missing) == 1 else f"columns {names}"
-        raise DataError(f"{path}: has no {what}, which the model takes; its columns are {shown(columns)}.")
+        raise DataError(f"{path}: has no {what}, {why}; its columns are {shown(columns)}.")
 
 
 def _all_but(label: tuple[str, ...], tables: Tables, count: int) -> tuple[str, ...]:

@@ -153,7 +153,7 @@ def test_values_that_the_file_does_not_take(tmp_path: Path) -> None:
     whole = make_pipeline(columns((OneHotEncoder(), [0])), network())
     kinds = [("children", Int64TensorType([None, 1]))]
     model = load_model(exported(fitted(whole, x[:, 4:], y), tmp_path / "w.onnx", kinds), Settings())
-    for value, held in ((1.5, "1.5"), (None, "no value"), ("", "''")):
+    for value, held in ((1.5, "1.5"), (None, "no value"), ("NA", "no value"), ("one", "'one'")):
         assert f"has {held} in sample 3 (counted from 0), but the model's input 'children' takes whole numbers" in str(
             refused(model, x[:, 4:], 3, 0, value)
         )

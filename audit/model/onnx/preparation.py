@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,40 +54,49 @@ class Feeds:
         return {one.name: self._of(one, raw) for one in self.inputs}
 
     def _of(self, one: RawInput, raw: Array) -> Array:
-        cast = {"text": self._text, "number": _number, "whole number": _whole}[one.kind]
-        dtype = object if one.kind == "text" else numpy_dtype(one.element)
-        out = np.empty((len(raw), one.width), dtype)
-        for place in range(one.width):
-            column = one.first + place
-            for row, value in enumerate(raw[:, column]):
-                try:
-                    out[row, place] = cast(value)
-                except (TypeError, ValueError, OverflowError) as error:
-                    held = "no value" if is_missing(value) else repr(value)
-                    reason = f"but the model's input {one.name!r} takes {one.kind}s; correct or remove such rows"
-                    raise CellError(row, self.names[column], held, reason) from error
-        return out
+        columns = raw[:, one.first : one.first + one.width]
+        if one.kind == "text":
+            return np.array([[self._text(value) for value in row] for row in columns], object).reshape(columns.shape)
+        numbers = _numbers(columns, self.cell(one))
+        if one.kind == "whole number" and not (fits := np.isfinite(numbers) & (numbers == np.floor(numbers))).all():
+            row, place = np.argwhere(~fits)[0]
+            raise self.cell(one)(int(row), int(place), columns[row, place])
+        return numbers.astype(numpy_dtype(one.element))
+
+    def cell(self, one: RawInput) -> Callable[[int, int, Any], CellError]:
+        """The error for a value of this input, by its row and its place among the input's columns."""
+
+        def error(row: int, place: int, value: Any) -> CellError:
+            held = "no value" if is_missing(value) else repr(value)
+            reason = f"but the model's input {one.name!r} takes {one.kind}s; correct or remove such rows"
+            return CellError(row, self.names[one.first + place], held, reason)
+
+        return error
 
     def _text(self, value: Any) -> str:
+        return self.missing if is_missing(value) and value not in self.known else str(value)
+
+
+def _numbers(columns: Array, error: Callable[[int, int, Any], CellError]) -> Array:
+    """Cells [n, d] as float64, NaN where there is no value; one by one where some of them are no numbers at once."""
+    try:
+        return columns.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        out = np.full(columns.shape, np.nan)
+    for (row, place), value in np.ndenumerate(columns):
         if is_missing(value):
-            return self.missing
-        text = str(value)
-        return self.missing if text in ABSENT and text not in self.known else text
-
-
-def _number(value: Any) -> float:
-    return float("nan") if is_missing(value) or (isinstance(value, str) and value in ABSENT) else float(value)
-
-
-def _whole(value: Any) -> int:
-    number = float(value)
-    if not number.is_integer():
-        raise ValueError("a fraction")
-    return int(number)
+            continue
+        try:
+            out[row, place] = float(value)
+        except (TypeError, ValueError, OverflowError) as failure:
+            raise error(row, place, value) from failure
+    return out
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell holds nothing: None, NaN, or what pandas puts there."""
+    """Whether a cell holds nothing: None, NaN, what pandas puts there, or a text that says so."""
+    if isinstance(value, str):
+        return value in ABSENT
     return (
         value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
     )
