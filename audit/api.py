@@ -68,7 +68,8 @@ def audit_model(
 
     `model` is an `nn.Module`, a fitted scikit-learn network (needs skl2onnx) or the path of a model file. A module may
     be in training mode and on any device: a copy is audited, in eval mode, and the module, its gradients, its hooks
-    and every random state stay as they are.
+    and every random state stay as they are. Of a scikit-learn pipeline the last step is audited, on what the steps
+    before it make of the pairs (x, y), data frames included.
 
     `train` and `test` are pairs (x, y) of arrays or tensors, x also a dict of inputs by the names of the network's
     arguments, or a torch `Dataset` or `DataLoader` that yields such pairs, or dicts that hold the labels, too; all

@@ -9,6 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+PARITY_SAMPLES = 64
+
+
+def spread_rows(samples: int) -> NDArray[np.int64]:
+    """The samples of a split on which the network is compared with its file: spread over all of it."""
+    return np.linspace(0, samples - 1, min(PARITY_SAMPLES, samples)).astype(np.int64)
+
 
 @dataclass(frozen=True)
 class Split:
@@ -61,7 +68,7 @@ class Data:
     train: Split
     test: Split
     path: Path
-    layout: str  # "npz", "npy", "csv", "tsv", "parquet", "images", "idx", "cifar", "safetensors", "pt"
+    layout: str  # "npz", "npy", "csv", "tsv", "parquet", "images", "image-parquet", "idx", "cifar", …
     sha256: str  # over the names and contents of every file read, in sorted order
     classes: tuple[str, ...] | None  # class names by index; None for regression
     label: str | None = None  # the label column, where there is one
@@ -69,4 +76,5 @@ class Data:
     notes: tuple[str, ...] = ()  # what was done to the inputs, one sentence each
     split_is_ours: bool = False  # the folder had one split and --test-fraction made two
     axes: str = ""  # what a stored sample's axes are: "hw", "hwc", "chw", "features"; "" where unknown, or once fitted
+    raw: NDArray[np.generic] | None = None  # the train samples `spread_rows` before the model's own preprocessing
     picture: Picture | None = None  # where the samples are images, once they are fitted

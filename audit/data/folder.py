@@ -8,24 +8,30 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from audit.data import arrays, cifar, idx, images, tables
+from audit.data import arrays, cifar, idx, image_parquet, images, tables
 from audit.data.dataset import Data
-from audit.data.source import Folder, Match
+from audit.data.source import Folder, Match, Preparation
 from audit.data.splits import data_from, digest, two_splits
-from audit.errors import DataError
+from audit.errors import DataError, UsageError
 from audit.settings import CONFIG_NAME, Settings
 
-READERS = (arrays.find, tables.find, images.find, idx.find, cifar.find)
+READERS = (arrays.find, tables.find, images.find, image_parquet.find, idx.find, cifar.find)
 WANTED = "train and test as .npz, .npy, .csv, .tsv, .parquet, .safetensors, .pt, image folders, idx or CIFAR files"
 
 
-def read_data(path: Path, settings: Settings, inputs: tuple[str, ...] = ()) -> Data:
+def read_data(
+    path: Path, settings: Settings, inputs: tuple[str, ...] = (), preparation: Preparation | None = None
+) -> Data:
     """The train and test samples of a folder, as stored: `resolve_task` and `fit` make them ready for a model.
 
-    Arrays and columns named after the model's `inputs` are found by these names.
+    Arrays and columns named after the model's `inputs` are found by these names. With a `preparation` the samples are
+    what the model's own preprocessing makes of what is stored.
     """
     match = choose_layout(path, settings, inputs)
-    return data_from(match.read(), path, match.layout, settings)
+    if settings.drop and match.layout not in (*tables.SUFFIXES, image_parquet.LAYOUT):
+        raise UsageError(f"--drop: the {match.layout} data of {path} have no columns; leave it out.")
+    stored = match.read_raw(preparation) if preparation and match.read_raw else match.read()
+    return data_from(stored, path, match.layout, settings, preparation)
 
 
 def data_sha256(path: Path, settings: Settings, inputs: tuple[str, ...] = ()) -> str:

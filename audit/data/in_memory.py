@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,9 +15,9 @@ from torch.utils.data.distributed import DistributedSampler
 
 from audit.data.arrays import as_array
 from audit.data.dataset import Data
-from audit.data.source import Array, Name, Source, Stored, parse, rows_of, same_length, several
+from audit.data.source import Array, Name, Preparation, Source, Stored, parse, rows_of, same_length, several
 from audit.data.splits import content_digest, data_from
-from audit.errors import DataError
+from audit.errors import DataError, UsageError
 from audit.settings import Settings
 
 NAME = Path("data in memory")
@@ -29,18 +29,30 @@ WHOLE = (samplers.SequentialSampler, samplers.RandomSampler, samplers.WeightedRa
 WANTED = "give a pair (x, y), or a torch Dataset or DataLoader that yields such pairs"
 
 
-def data_in_memory(train: Any, test: Any, settings: Settings) -> Data:
+class About(NamedTuple):
+    """What is known of samples beside their numbers."""
+
+    features: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def data_in_memory(
+    train: Any, test: Any, settings: Settings, preparation: Preparation | None = None, about: About | None = None
+) -> Data:
     """The `Data` of two splits; without `test`, a share of `train` is held out as the settings say."""
+    if settings.drop:
+        raise UsageError("drop: samples in memory are taken as they are given; leave the column out of them.")
     splits: dict[str, Source] = {}
-    parts, notes = [], []
+    parts, notes = [], list[str]()
     for name, samples in (("train", train), ("test", test)) if test is not None else (("all", train),):
-        x, y, said = _read(samples, name)
+        x, y, changed = _read(samples, name) if preparation is None else (*_raw_pair(samples, name, preparation), [])
         same_length(len(x), len(y), f"{name}: x", "y")
         splits[name] = Source(y, partial(rows_of, x), (Path(name),))
         parts += [x, y]
-        notes += said
-    stored = Stored(splits, notes=tuple(notes), sha256=content_digest(*parts))
-    return data_from(stored, NAME, LAYOUT, settings)
+        notes += changed
+    features, said = about or About()
+    stored = Stored(splits, features=features, notes=(*said, *notes), sha256=content_digest(*parts))
+    return data_from(stored, NAME, LAYOUT, settings, preparation)
 
 
 def _read(samples: Any, name: str) -> tuple[Array, Array, list[str]]:
@@ -122,6 +134,19 @@ def _pair(pair: Any, name: str) -> tuple[Array, Array]:
     for key, array in arrays.items():
         same_length(len(array), len(y), f"{name}: {key}", "y")
     return several(arrays), y
+
+
+def _raw_pair(samples: Any, name: str, preparation: Preparation) -> tuple[Array, Array]:
+    """Samples as a model with its own preprocessing takes them: columns of a frame or dict by name, else as given."""
+    if not isinstance(samples, (tuple, list)) or len(samples) != 2:
+        raise DataError(f"{name}: the model prepares its inputs itself; give a pair (x, y) of a table and its labels.")
+    x, y = samples
+    if preparation.names is not None and (isinstance(x, Mapping) or hasattr(x, "columns")):
+        missing = [column for column in preparation.names if column not in x]
+        if missing:
+            raise DataError(f"{name}: has no column {missing[0]!r}, which the model takes; add it.")
+        x = np.stack([np.asarray(x[column], object).reshape(-1) for column in preparation.names], 1)
+    return np.asarray(x, object), _array(y, f"{name}: y")
 
 
 def _array(values: Any, where: str) -> Array:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,28 @@ ROLES = {
     **dict.fromkeys(("x", "data", "image", "images", "feature", "features", "input", "inputs"), "x"),
     **dict.fromkeys(("y", "label", "labels", "target", "targets"), "y"),
 }
+DECODED = ("images", "image-parquet")  # layouts whose samples are image files, resized as they are decoded
 POSITIONAL = {"arr_0": "x", "arr_1": "y"}  # what numpy.savez(file, x, y) calls its arguments
+
+
+class Preparation(Protocol):
+    """Preprocessing that a model's own file does: raw samples [n, columns], text and gaps included, to features."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What each raw column holds: "text", "number" or "whole number"."""
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The raw columns as the model calls them; None where it takes them by their order."""
+
+    @property
+    def columns(self) -> tuple[tuple[int, str], ...] | None:
+        """Of each feature, the raw column that it is made from and what its name has behind that column's."""
+
+    @property
+    def run(self) -> Callable[[Array], Array]:
+        """Raw samples [n, columns] → features [n, k]; a `CellError` for a value that it does not take."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +86,7 @@ class Match:
     layout: str
     files: tuple[Path, ...]  # the files (for images: folders) that speak for it
     read: Callable[[], Stored]
+    read_raw: Callable[[Preparation], Stored] | None = None  # as a model that prepares its own inputs takes them
     named: bool = True  # False: no file name says train or test, so any named match is preferred
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from audit.data.dataset import Data, Split
+from audit.data.dataset import Data, Split, spread_rows
 from audit.data.labels import neutral, to_indices
+from audit.data.prepare import check_settings, feature_names, prepared
 from audit.data.preprocess import guess_axes, resize, sides, to_colour
 from audit.data.sampling import sample
-from audit.data.source import Array, Rows, Source, Stored
+from audit.data.source import DECODED, Array, Preparation, Rows, Source, Stored
 from audit.errors import DataError, UsageError
 from audit.settings import Settings
 
@@ -33,9 +34,17 @@ class Portion:
         return str(self.source.files[0])
 
 
-def data_from(stored: Stored, path: Path, layout: str, settings: Settings) -> Data:
+def data_from(
+    stored: Stored, path: Path, layout: str, settings: Settings, preparation: Preparation | None = None
+) -> Data:
     """The samples in use, wherever they are stored; `path` is their name where they lie in no folder."""
     train, test, notes = two_splits(stored, path, settings)
+    raw, ours = None, train.source is test.source
+    if preparation is not None:
+        check_settings(settings)
+        raw = train.source.take(train.used[spread_rows(len(train.used))])
+        train, test = (replace(part, source=prepared(part.source, preparation)) for part in (train, test))
+        stored = replace(stored, features=feature_names(stored.features, preparation), axes="features")
     train_x, test_x, axes = _both_samples(train, test, stored, layout, settings)
     _check_shapes(path, train_x, test_x)
     if train.labels.ndim != test.labels.ndim:
@@ -57,8 +66,9 @@ def data_from(stored: Stored, path: Path, layout: str, settings: Settings) -> Da
         label=stored.label,
         features=stored.features,
         notes=(*stored.notes, *notes, *said),
-        split_is_ours=train.source is test.source,
+        split_is_ours=ours,
         axes=axes,
+        raw=raw,
     )
 
 
@@ -100,10 +110,10 @@ def _both_samples(
 ) -> tuple[Array, Array, str]:
     """The samples in use of both splits, alike in channels and, where asked for, in size; and what their axes are."""
     train_x, test_x = (_samples(part, stored) for part in (train, test))
-    if layout == "images" and train_x.ndim != test_x.ndim:
+    if layout in DECODED and train_x.ndim != test_x.ndim:
         train_x, test_x = (x if x.ndim == 4 else to_colour(x) for x in (train_x, test_x))
     axes = _axes(layout, stored, train_x)
-    if settings.resize is not None and layout != "images":  # image files were resized as they were decoded
+    if settings.resize is not None and layout not in DECODED:  # image files were resized as they were decoded
         if train_x.dtype.names:
             raise UsageError("--resize: samples have several inputs; store their images in the size they are fed in.")
         train_x, test_x = (resize(x, axes, settings.resize) for x in (train_x, test_x))
@@ -219,7 +229,7 @@ def _axes(layout: str, stored: Stored, x: Array) -> str:
         return stored.axes
     if x.dtype == np.uint8 and x.ndim == 3:
         return "hw"
-    return "hwc" if layout == "images" else guess_axes(x.shape[1:])
+    return "hwc" if layout in DECODED else guess_axes(x.shape[1:])
 
 
 def digest(root: Path, *parts: Portion) -> str:

@@ -68,6 +68,19 @@ class InputSpec:
 
 
 @dataclass(frozen=True)
+class Preparation:
+    """Preprocessing that stands in the model's own file: raw samples [n, columns] to the network's input [n, k].
+
+    Raw samples hold what the data hold, text and missing values included, one column for each of `kinds`.
+    """
+
+    kinds: tuple[str, ...]  # of each raw column: "text", "number" or "whole number"
+    names: tuple[str, ...] | None  # of the raw columns; None where the file takes a matrix, whose columns have no names
+    columns: tuple[tuple[int, str], ...] | None  # of each feature: its raw column, and what its name has behind that's
+    run: Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
 class Model:
     """A network ready to audit.
 
@@ -92,6 +105,7 @@ class Model:
     notes: tuple[str, ...] = ()  # sentences for the report: a head taken off, a fold found, a batch size rewritten
     classes: tuple[str, ...] | None = None  # class labels in the order of the scores, where the file names them
     factor: float = 1.0  # what the file's scores were multiplied by, to compare models at one train loss
+    preparation: Preparation | None = None  # what the file does to raw samples; `reference` then takes those
     reference: Reference | None = None  # None: there is nothing independent to compare with
     reference_name: str = ""  # "onnxruntime", "torch.export", …
     others: tuple[InputSpec, ...] = ()  # further inputs that every sample has, such as an attention mask

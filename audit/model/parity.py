@@ -58,8 +58,11 @@ class Parity:
     widened: bool = False  # whether that is more than usual, since this network magnifies rounding
 
 
-def check_parity(model: Model, x: Array) -> Parity:
-    """Compare network and reference on the first samples of x, all at once and one alone; stop where they disagree."""
+def check_parity(model: Model, x: Array, raw: Array | None = None) -> Parity:
+    """Compare network and reference on the first samples of x, all at once and one alone; stop where they disagree.
+
+    `raw` are the samples that the model's own preprocessing made x from: the reference is the whole file, with it.
+    """
     if model.reference is None:
         raise ValueError("there is no reference to compare with")
     samples = _first(x)
@@ -71,7 +74,7 @@ def check_parity(model: Model, x: Array) -> Parity:
     largest, scale = 0.0, 0.0
     for size in sizes:
         batch = samples if model.input.batch else samples[:size]
-        expected = _expected(model, model.reference, batch)
+        expected = _expected(model, model.reference, batch if raw is None else raw[: len(batch)])
         answers = network(batch)
         differences, size_scale = _differences(model, answers, expected)
         if not np.all(differences <= max(share * size_scale, floor)):

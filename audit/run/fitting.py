@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.data import choose_fitting
-from audit.data.dataset import Data, Split
+from audit.data.dataset import Data, Split, spread_rows
 from audit.data.preprocess import default_scale, guess_axes
 from audit.data.source import refuse_unknown, several
 from audit.errors import DataError, ModelError, UsageError
@@ -24,8 +24,7 @@ from audit.model.batches import accepts, alike, float_type, runs
 from audit.model.packing import Unpacked, encode, pack, packed_module, parts_of, rows_dtype
 from audit.settings import Settings
 
-PARITY_SAMPLES = 64
-TRACED = 8  # of them, for the first look at a network that does not say what it takes
+TRACED = 8  # samples, for the first look at a network that does not say what it takes
 TRIED = 64  # combinations of number types for the inputs of a module that does not say them
 FEATURES = 1024  # numbers of a sample up to which each of them has a name
 
@@ -41,25 +40,22 @@ def fit(model: Model, stored: Data, settings: Settings) -> tuple[Model, Data]:
     return _fit_one(replace(model, others=()), _only(names[0], stored) if names else stored, settings)
 
 
-def parity_rows(data: Data) -> NDArray[np.int64]:
-    """Train samples that the network is tried with, evenly picked."""
-    return np.linspace(0, len(data.train) - 1, min(PARITY_SAMPLES, len(data.train))).astype(np.int64)
-
-
 def required(model: Model) -> list[str]:
     """The inputs that the network does not run without."""
     return [spec.name for spec in model.inputs if not spec.optional]
 
 
 def known_inputs(model: Model) -> tuple[str, ...]:
-    """Every input that the file declares, read or not."""
+    """Every input that the file declares, read or not; none where its own preprocessing looks the columns up."""
+    if model.preparation is not None:
+        return ()
     return (*(spec.name for spec in model.inputs), *model.unused)
 
 
 def _fit_one(model: Model, stored: Data, settings: Settings) -> tuple[Model, Data]:
     fed = _fed_as(model.input.dtype, settings)
     fitting = choose_fitting(stored, model.input.shape, partial(accepts, model), fed, partial(alike, model))
-    example = fitting.example(parity_rows(stored)[:TRACED], fed)
+    example = fitting.example(spread_rows(len(stored.train))[:TRACED], fed)
     model = canonical_form(model, torch.from_numpy(example), settings=settings)
     return model, fitting.fit(_fed_as(model.input.dtype, settings))
 
@@ -119,7 +115,7 @@ def _fit_several(model: Model, stored: Data, settings: Settings) -> tuple[Model,
     fitted = {spec.name: _fit_input(spec, stored, settings) for spec in specs}
     shapes = {spec.name: () if spec.shape == () else fitted[spec.name].train.x.shape[1:] for spec in specs}
     is_module = model.input.shape is None
-    few = {name: data.train.x[parity_rows(data)[:TRACED]] for name, data in fitted.items()}
+    few = {name: data.train.x[spread_rows(len(data.train))[:TRACED]] for name, data in fitted.items()}
     model = module_of_rows(model, specs, few, settings) if is_module else pack(model, shapes)
     parts = model.input.parts
     train, test = (

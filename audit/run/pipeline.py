@@ -12,7 +12,7 @@ import torch
 
 from audit.checks import run_checks
 from audit.data import read_data, resolve_task
-from audit.data.dataset import Data
+from audit.data.dataset import Data, spread_rows
 from audit.data.labels import UnnamedClasses, listed
 from audit.errors import DataError
 from audit.findings import add_findings
@@ -20,12 +20,12 @@ from audit.measures.contract import Audit
 from audit.measures.report import Report
 from audit.measures.suite import Results, run_suite
 from audit.model import load_model
-from audit.model.base import Model
+from audit.model.base import Model, Preparation
 from audit.model.batches import as_fed
 from audit.model.parity import Parity, check_behaviour, check_parity
 from audit.network.hooks import scores
 from audit.run.assemble import Measured, assemble
-from audit.run.fitting import fit, known_inputs, parity_rows
+from audit.run.fitting import fit, known_inputs
 from audit.run.overflow import check_finite, ordinary_sizes
 from audit.run.progress import Progress
 from audit.run.reader_warnings import find_warnings
@@ -33,13 +33,16 @@ from audit.run.setup import set_up_audit
 from audit.run.temperature import at_train_loss
 from audit.settings import Settings
 
+Reader = Callable[[Settings, tuple[str, ...], Preparation | None], Data]
+"""Given what the model calls its inputs, and the preprocessing that its own file does."""
+
 
 @dataclass(frozen=True)
 class Sources:
     """Where the model and the data come from."""
 
     load: Callable[[Settings], Model]
-    read: Callable[[Settings, tuple[str, ...]], Data]  # given what the model calls its inputs
+    read: Reader
 
 
 @dataclass(frozen=True)
@@ -89,13 +92,13 @@ def audit_sources(
     return Audited(add_findings(report), audit, results)
 
 
-def _read(read: Callable[[Settings, tuple[str, ...]], Data], settings: Settings, model: Model) -> Data:
+def _read(read: Reader, settings: Settings, model: Model) -> Data:
     """The data, their classes in the order of `--classes`, or else in the model's own."""
-    own, inputs = model.classes, known_inputs(model)
+    own, inputs, preparation = model.classes, known_inputs(model), model.preparation
     if settings.classes or own is None:
-        return read(settings, inputs)
+        return read(settings, inputs, preparation)
     try:
-        return read(replace(settings, classes=own), inputs)
+        return read(replace(settings, classes=own), inputs, preparation)
     except UnnamedClasses as error:
         raise DataError(
             f"{error.subject} are not among the classes that the model file names ({listed(own)}); say with --classes "
@@ -105,9 +108,9 @@ def _read(read: Callable[[Settings, tuple[str, ...]], Data], settings: Settings,
 
 def trusted(model: Model, data: Data) -> Parity | None:
     """Shows that the model answers as its file does, every time, each sample by itself."""
-    x = data.train.x[parity_rows(data)]
+    x = data.train.x[spread_rows(len(data.train))]
     check_behaviour(model, x)
-    return None if model.reference is None else check_parity(model, x)
+    return None if model.reference is None else check_parity(model, x, data.raw)
 
 
 def _outputs(model: Model, data: Data) -> int:

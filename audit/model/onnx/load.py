@@ -30,6 +30,8 @@ from audit.model.onnx.inputs_outputs import (
     wanted_values,
 )
 from audit.model.onnx.outputs import take_off_head
+from audit.model.onnx.prefix import Prefix, split_off
+from audit.model.onnx.preparation import WholeFile, preparation_note, preparation_of
 from audit.model.onnx.runtime import Feed, Reference
 from audit.model.onnx.simplify import class_labels, refuse, simplified
 from audit.model.onnx.types import tensor_type
@@ -82,6 +84,7 @@ def load(path: Path, settings: Settings) -> Model:
         names=names,
         notes=(*given.notes, *graph_notes, *head_notes, *dense_notes, *_class_notes(labels)),
         classes=tuple(map(str, labels)) or None,
+        preparation=preparation_of(path, given.prefix) if given.prefix is not None else None,
         reference=_reference(source, given, output),
         reference_name="onnxruntime",
     )
@@ -92,6 +95,7 @@ class _Given:
     """The graph of a file with the inputs that samples bring, every other one at a constant."""
 
     model: ModelProto
+    prefix: Prefix | None  # what the file does to raw samples before its network, cut off
     inputs: list[InputSpec]  # as the file declares them, its own batch size included
     fixed: list[FixedInput]
     unused: tuple[str, ...]  # of the fixed ones, those that nothing reads
@@ -100,13 +104,17 @@ class _Given:
 
 def _with_inputs(source: Source, output: str, settings: Settings) -> _Given:
     path, simple = source.path, simplified(source.model, output)
+    prefix = split_off(simple) if not settings.fix_input else None
+    if any(tensor_type(value).element == TensorProto.STRING for value in simple.graph.input):
+        refuse(path, simple.graph)  # what is done to text stands before what is wrong with an input of text
     values = wanted_values(path, source.model, settings.fix_input)
     fed = choose_inputs(path, simple, settings.input, values)
-    fixed = fixed_inputs(path, source.model, fed, values)
+    fixed = fixed_inputs(path, source.model, fed, values) if prefix is None else []
     fix_inputs(simple, fed[0], fixed)
     fix_sizes(path, simple, settings.input_shape)
     unused = tuple(one.name for one in fixed if one.name not in values)
-    return _Given(simple, _declared_inputs(path, simple), fixed, unused, fixed_notes(fixed, values))
+    notes = (preparation_note(prefix),) if prefix is not None else fixed_notes(fixed, values)
+    return _Given(simple, prefix, _declared_inputs(path, simple), fixed, unused, notes)
 
 
 def _declared_inputs(path: Path, model: ModelProto) -> list[InputSpec]:
@@ -161,10 +169,12 @@ def _class_notes(labels: list[Any]) -> tuple[str, ...]:
     return (f"The file names its classes {', '.join(map(str, labels))}, in this order.",) if labels else ()
 
 
-def _reference(source: Source, given: _Given, output: str) -> Reference:
+def _reference(source: Source, given: _Given, output: str) -> Reference | WholeFile:
+    labels = class_labels(source.model, output)
+    if given.prefix is not None:
+        return WholeFile(source.path, source.model, given.prefix, output, labels)
     numbers = {dtype: number for number, dtype in DTYPES.items()}
     elements = {spec.name: numbers[spec.dtype] for spec in given.inputs}
-    labels = class_labels(source.model, output)
     feed = Feed(elements, given.inputs[0].batch, {one.name: one.array for one in given.fixed})
     unquantised = not any(node.op_type == "DequantizeLinear" for node in walk(source.model.graph))
     return Reference(source.path, feed, output, labels, optimise=unquantised)

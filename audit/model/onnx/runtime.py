@@ -113,8 +113,12 @@ class Reference:
     def _once(self, session: Session, feeds: dict[str, Array]) -> Array:
         x = next(iter(feeds.values()))
         constants = {name: constant(x) for name, constant in self._feed.others.items()}
-        result = session.run([self._output], {**feeds, **constants})[0]
-        if isinstance(result, list):  # a ZipMap: one dictionary per sample
-            result = np.array([[row[label] for label in self._classes] for row in result])
-        answer = np.asarray(result)
-        return answer.reshape(len(x), -1) if answer.ndim < 2 or len(answer) != len(x) else answer
+        return as_scores(session.run([self._output], {**feeds, **constants})[0], self._classes, len(x))
+
+
+def as_scores(result: Any, classes: list[Any], samples: int) -> Array:
+    """An answer of onnxruntime as an array with one row for each sample."""
+    if isinstance(result, list):  # a ZipMap: one dictionary per sample
+        result = np.array([[row[label] for label in classes] for row in result])
+    answer = np.asarray(result)
+    return answer.reshape(samples, -1) if answer.ndim < 2 or len(answer) != samples else answer
