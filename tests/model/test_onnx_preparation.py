@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from formats import audited, silent
 from onnx import TensorProto, helper
 from pipelines import COLUMNS, MATRICES, PIPELINES, answers, columns, exported, filled, fitted, network, people
 from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType, Int64TensorType, StringTensorType
@@ -18,6 +19,7 @@ from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from tolerances import SINGLE
+from torch import Tensor, nn
 
 from audit.errors import CellError, ModelError
 from audit.model import load_model
@@ -213,3 +215,62 @@ def test_text_that_goes_round_every_cut_is_refused(tmp_path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
     with pytest.raises(ModelError, match=r"works on text or categories.*LabelEncoder"):
         load_model(tmp_path / "m.onnx", Settings())
+
+
+class Towers(nn.Module):
+    """A column each for two dense layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.head = nn.Linear(1, 3), nn.Linear(1, 3), nn.Linear(6, 2)
+
+    def forward(self, age: Tensor, income: Tensor) -> Tensor:
+        return self.head(torch.relu(torch.cat([self.left(age), self.right(income)], 1)))
+
+
+class Ids(nn.Module):
+    """A column each for two embeddings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.users, self.items, self.head = nn.Embedding(5, 3), nn.Embedding(5, 3), nn.Linear(6, 2)
+
+    def forward(self, user: Tensor, item: Tensor) -> Tensor:
+        return self.head(torch.relu(torch.cat([self.users(user)[:, 0], self.items(item)[:, 0]], 1)))
+
+
+class Beside(nn.Module):
+    """Columns that are put side by side, and then a network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(2, 2)
+
+    def forward(self, age: Tensor, income: Tensor) -> Tensor:
+        return self.head(torch.cat([age, income], 1))
+
+
+@pytest.mark.parametrize("build", [Towers, Ids, Beside])
+def test_layers_of_single_columns_are_no_preprocessing(build: type[nn.Module], tmp_path: Path) -> None:
+    kind = torch.int64 if build is Ids else torch.float32
+    x, names = torch.ones(4, 1, dtype=kind), ["user", "item"] if build is Ids else ["age", "income"]
+    axes = {name: {0: "n"} for name in (*names, "scores")}
+    with silent():
+        torch.onnx.export(
+            *(build(), (x, x), tmp_path / "m.onnx"),
+            input_names=names,
+            output_names=["scores"],
+            dynamic_axes=axes,
+            dynamo=False,
+        )
+    model = load_model(tmp_path / "m.onnx", Settings())
+    assert (model.preparation is not None) == (build is Beside)
+    if build is not Beside:
+        assert [spec.name for spec in model.inputs] == names and len(model.ops) == 3
+        draws = np.random.default_rng(0)
+        for split in ("train", "test"):
+            rows = draws.integers(0, 5, (20, 2))
+            lines = [f"{a},{b},{k % 2}" for k, (a, b) in enumerate(rows)]
+            (tmp_path / f"{split}.csv").write_text("\n".join([f"{names[1]},{names[0]},label", *lines]))
+        found = audited(tmp_path / "m.onnx", tmp_path)
+        assert found["model"]["input"]["name"] == ", ".join(names)

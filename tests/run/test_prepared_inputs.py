@@ -225,6 +225,12 @@ def test_a_file_that_prepares_its_inputs_takes_tables_in_memory() -> None:
     x, y = people()
     found = audited(pipeline()[1], (x[:TRAINED, :4], y[:TRAINED]), (x[TRAINED:, :4], y[TRAINED:]))
     assert found.gap.test_loss == pytest.approx(report().gap.test_loss, rel=SINGLE)
+    named = [dict(zip(COLUMNS, part.T, strict=True)) for part in (x[:TRAINED], x[TRAINED:])]
+    by_name = audited(pipeline()[1], (named[0], y[:TRAINED]), (named[1], y[TRAINED:]))
+    assert by_name.gap.test_loss == found.gap.test_loss
+    del named[1]["city"]
+    with pytest.raises(DataError, match=r"^test: has no column 'city', which the model takes; add it\.$"):
+        audited(pipeline()[1], (named[0], y[:TRAINED]), (named[1], y[TRAINED:]))
     with pytest.raises(
         DataError, match=r"train: samples have shape \(5,\) but the model takes 4 columns; give them as a"
     ):

@@ -46,6 +46,20 @@ class Mixed(nn.Module):
         return self.head(torch.relu(torch.cat([seen, read], 1)))
 
 
+class Tagged(nn.Module):
+    """Tokens averaged over a mask, a row of a table, and the mask itself, each through its own dense layer."""
+
+    def __init__(self, classes: int = CLASSES) -> None:
+        super().__init__()
+        self.words, self.mix = nn.Embedding(WORDS, 4), nn.Linear(4, 4)
+        self.read, self.count, self.head = nn.Linear(4, 4), nn.Linear(LENGTH, 4), nn.Linear(12, classes)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, table: Tensor) -> Tensor:
+        mask = attention_mask.to(table.dtype)
+        words = (self.mix(self.words(input_ids)) * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
+        return self.head(torch.tanh(torch.cat([words, self.read(table), self.count(mask)], 1)))
+
+
 def masked() -> nn.Module:
     return Masked()
 
