@@ -68,12 +68,14 @@ def audit_model(
 
     `model` is an `nn.Module`, a fitted scikit-learn network (needs skl2onnx) or the path of a model file. A module may
     be in training mode and on any device: a copy is audited, in eval mode, and the module, its gradients, its hooks
-    and every random state stay as they are.
+    and every random state stay as they are. Of a scikit-learn pipeline the last step is audited, on what the steps
+    before it make of the pairs (x, y), data frames included.
 
-    `train` and `test` are pairs (x, y) of arrays or tensors, or a torch `Dataset` or `DataLoader` that yields such
-    pairs; all samples are read into memory, and a loader's shuffling is undone. Labels are class indices, class names,
-    one-hot rows, or targets. Without `test`, `train` is a data folder as on the command line, or `test_fraction=0.2`
-    holds a share of it out.
+    `train` and `test` are pairs (x, y) of arrays or tensors, x also a dict of inputs by the names of the network's
+    arguments, or a torch `Dataset` or `DataLoader` that yields such pairs, or dicts that hold the labels, too; all
+    samples are read into memory, and a loader's shuffling is undone. Labels are class indices, class names, one-hot
+    rows, or targets. Without `test`, `train` is a data folder as on the command line, or `test_fraction=0.2` holds a
+    share of it out.
 
     `settings` are those of the command line (`gen-audit report --help`): `samples=1000`, `task="regression"`, `seed=1`.
     Neither gen-audit.toml nor the environment is read.

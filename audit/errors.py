@@ -23,6 +23,14 @@ class DataError(AuditError):
     """A data folder that cannot be read or does not fit the model."""
 
 
+class CellError(DataError):
+    """A value that a model's own preprocessing does not take; whoever read the samples names their file and row."""
+
+    def __init__(self, row: int, column: str, held: str, reason: str) -> None:
+        self.row, self.column, self.held, self.reason = row, column, held, reason
+        super().__init__(f"column {column!r} has {held} in sample {row} (counted from 0), {reason}.")
+
+
 class BudgetError(AuditError):
     """The memory budget is too small for even one sample."""
 

@@ -52,12 +52,24 @@ class Settings:
     fix_input: tuple[str, ...] | None = _model(None, "hold other inputs at a constant: NAME=VALUE,NAME=VALUE (ONNX)")
     input_shape: tuple[int, ...] | None = _model(None, "shape of one sample, where the file leaves sizes open")
     task: Literal["auto", "classification", "binary", "regression"] = _model("auto", "what the model does")
-    layout: Literal["auto", "npz", "npy", "csv", "tsv", "parquet", "images", "idx", "cifar", "safetensors", "pt"] = (
-        _data("auto", "which layout to read, where the folder holds several")
-    )
+    layout: Literal[
+        "auto",
+        "npz",
+        "npy",
+        "csv",
+        "tsv",
+        "parquet",
+        "images",
+        "image-parquet",
+        "idx",
+        "cifar",
+        "safetensors",
+        "pt",
+    ] = _data("auto", "which layout to read, where the folder holds several")
     label: str | None = _data(
         None, "label column of a table, or several targets a,b (default: label, target, y or class)"
     )
+    drop: tuple[str, ...] | None = _data(None, "column of a table that is no feature, such as an id; may be repeated")
     test_fraction: Annotated[float, Interval(ge=0.01, le=0.99)] | None = _data(
         None, "share of a lone split to hold out as test"
     )

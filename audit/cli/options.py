@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import Field, fields
+from dataclasses import Field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +22,7 @@ FORMATS = tuple(FILES)
 PAGES = ("html", "pdf", "json", "md")
 GROUPS = ("Arguments", "Model", "Data", "Measures", "Policy", "Output", "Resources", "Options")
 TYPES = {"<str>": "<text>", "<list[Path]>": "<path>..."}  # as Typer calls them, and as `--help` does
+REPEATED = ("drop",)  # settings whose flag may be given several times: a column's name may have a comma in it
 LINE = 64  # letters of choices that fit beside the name of a flag; more of them stand in its help
 
 
@@ -112,7 +113,8 @@ def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., 
 def _parameter(setting: Field[Any]) -> inspect.Parameter:
     """The flag of a setting, not yet of its type: `audit.settings` takes it from every place in the same way."""
     kind = KINDS[setting.name]
-    metavar = _metavar(kind)
+    repeated = setting.name in REPEATED
+    metavar = _metavar(replace(kind, several=kind.several and not repeated))
     listed = f" ({', '.join(kind.choices)})" if kind.choices and len(metavar) > LINE else ""
     default = "" if setting.default in (None, False, "auto") else f" [default: {setting.default}]"
     option = typer.Option(
@@ -123,7 +125,8 @@ def _parameter(setting: Field[Any]) -> inspect.Parameter:
         autocompletion=completing(kind.choices) if kind.choices else None,
         rich_help_panel=setting.metadata["group"],
     )
-    annotation = Annotated[(bool if kind.plain is bool else str) | None, option]  # type: ignore[valid-type]
+    plain = list[str] if repeated else bool if kind.plain is bool else str
+    annotation = Annotated[plain | None, option]  # type: ignore[valid-type]
     return inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 

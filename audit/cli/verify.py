@@ -68,7 +68,8 @@ def _other_files(report: Report, model: Path, data: Path, settings: Settings) ->
 
     if file_hash(model) != report.model.sha256:
         return f"{model} is not the model of the report; its sha256 differs."
-    if data_sha256(data, settings) != report.data.sha256:
+    inputs = tuple(report.model.input.name.split(", "))
+    if data_sha256(data, settings, inputs) != report.data.sha256:
         return f"{data} does not hold the data of the report; their sha256 differs."
     return None
 

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+PARITY_SAMPLES = 64
+
+
+def spread_rows(samples: int) -> NDArray[np.int64]:
+    """The samples of a split on which the network is compared with its file: spread over all of it."""
+    return np.linspace(0, samples - 1, min(PARITY_SAMPLES, samples)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -14,6 +22,7 @@ class Split:
     """Samples of one split. x [n, ...] in a numeric dtype; y [n] int64 class indices, or float64 [n, k] targets.
 
     Until `resolve_task` has seen the model's outputs, y holds the labels as stored: int64 or float64, [n] or [n, k].
+    Samples that have several inputs by name are a structured array [n], a field for each, until they are fitted.
     """
 
     x: NDArray[np.generic]
@@ -24,6 +33,16 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of a sample's inputs, where they have names."""
+        return self.x.dtype.names or ()
+
+    def input(self, name: str) -> NDArray[Any]:
+        """One of them, [n, ...]."""
+        values: NDArray[Any] = self.x[name]  # type: ignore[call-overload]
+        return values
 
 
 @dataclass(frozen=True)
@@ -49,7 +68,7 @@ class Data:
     train: Split
     test: Split
     path: Path
-    layout: str  # "npz", "npy", "csv", "tsv", "parquet", "images", "idx", "cifar", "safetensors", "pt"
+    layout: str  # "npz", "npy", "csv", "tsv", "parquet", "images", "image-parquet", "idx", "cifar", …
     sha256: str  # over the names and contents of every file read, in sorted order
     classes: tuple[str, ...] | None  # class names by index; None for regression
     label: str | None = None  # the label column, where there is one
@@ -57,4 +76,5 @@ class Data:
     notes: tuple[str, ...] = ()  # what was done to the inputs, one sentence each
     split_is_ours: bool = False  # the folder had one split and --test-fraction made two
     axes: str = ""  # what a stored sample's axes are: "hw", "hwc", "chw", "features"; "" where unknown, or once fitted
+    raw: NDArray[np.generic] | None = None  # the train samples `spread_rows` before the model's own preprocessing
     picture: Picture | None = None  # where the samples are images, once they are fitted

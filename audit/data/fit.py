@@ -11,7 +11,7 @@ import numpy as np
 from audit.data.dataset import Data, Picture, Split
 from audit.data.labels import listed
 from audit.data.preprocess import describe_preprocessing, preprocess, to_colour, to_gray
-from audit.data.source import Array, Rows
+from audit.data.source import DECODED, Array, Rows
 from audit.errors import DataError
 from audit.settings import Settings
 
@@ -72,7 +72,7 @@ def choose_fitting(
     """
     stored = data
     way = choose(stored, shape, accepts, settings, alike)
-    if way is None and data.layout == "images" and settings.channels == "auto":
+    if way is None and data.layout in DECODED and settings.channels == "auto":
         stored = _other_channels(data)
         way = choose(stored, shape, accepts, settings, alike)
     if way is None:
@@ -122,7 +122,7 @@ def choose(
     sample = data.train.x.shape[1:]
     candidates = ways(sample, data.axes, shape, settings.reshape)
     fitting = [way for way in candidates if matches(way.shape, shape)]
-    as_is = [way for way in fitting if way.word == "none" and data.layout != "images"]
+    as_is = [way for way in fitting if way.word == "none" and data.layout not in DECODED]
     if shape is not None and as_is:
         return as_is[0]
     if accepts is not None and (shape is None or len(fitting) > 1):

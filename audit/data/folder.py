@@ -5,34 +5,44 @@ A new layout is one new file with a `find`, and one line in `READERS`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from audit.data import arrays, cifar, idx, images, tables
+from audit.data import arrays, cifar, idx, image_parquet, images, tables
 from audit.data.dataset import Data
-from audit.data.source import Folder, Match
+from audit.data.source import Folder, Match, Preparation
 from audit.data.splits import data_from, digest, two_splits
-from audit.errors import DataError
+from audit.errors import DataError, UsageError
 from audit.settings import CONFIG_NAME, Settings
 
-READERS = (arrays.find, tables.find, images.find, idx.find, cifar.find)
+READERS = (arrays.find, tables.find, images.find, image_parquet.find, idx.find, cifar.find)
 WANTED = "train and test as .npz, .npy, .csv, .tsv, .parquet, .safetensors, .pt, image folders, idx or CIFAR files"
 
 
-def read_data(path: Path, settings: Settings) -> Data:
-    """The train and test samples of a folder, as stored: `resolve_task` and `fit` make them ready for a model."""
-    match = choose_layout(path, settings)
-    return data_from(match.read(), path, match.layout, settings)
+def read_data(
+    path: Path, settings: Settings, inputs: tuple[str, ...] = (), preparation: Preparation | None = None
+) -> Data:
+    """The train and test samples of a folder, as stored: `resolve_task` and `fit` make them ready for a model.
+
+    Arrays and columns named after the model's `inputs` are found by these names. With a `preparation` the samples are
+    what the model's own preprocessing makes of what is stored.
+    """
+    match = choose_layout(path, settings, inputs)
+    if settings.drop and match.layout not in (*tables.SUFFIXES, image_parquet.LAYOUT):
+        raise UsageError(f"--drop: the {match.layout} data of {path} have no columns; leave it out.")
+    stored = match.read_raw(preparation) if preparation and match.read_raw else match.read()
+    return data_from(stored, path, match.layout, settings, preparation)
 
 
-def data_sha256(path: Path, settings: Settings) -> str:
+def data_sha256(path: Path, settings: Settings, inputs: tuple[str, ...] = ()) -> str:
     """The hash that `read_data` would give, without taking the samples."""
-    train, test, _ = two_splits(choose_layout(path, settings).read(), path, settings)
+    train, test, _ = two_splits(choose_layout(path, settings, inputs).read(), path, settings)
     return digest(path, train, test)
 
 
-def choose_layout(path: Path, settings: Settings) -> Match:
+def choose_layout(path: Path, settings: Settings, inputs: tuple[str, ...] = ()) -> Match:
     """The one layout of the folder, or a sentence that says why there is not exactly one."""
-    folder = list_folder(path)
+    folder = replace(list_folder(path), inputs=inputs)
     matches = find_all(folder, settings)
     if settings.layout != "auto":
         matches = [match for match in matches if match.layout == settings.layout]

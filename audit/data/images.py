@@ -10,11 +10,12 @@ import os
 import struct
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -62,7 +63,7 @@ def _source(root: Path, settings: Settings) -> Source:
         files.extend(found)
         labels.extend([inner.name] * len(found))
     return Source(
-        np.array(labels, dtype=str), partial(_decode_all, files, settings), tuple(files), file_per_sample=True
+        np.array(labels, dtype=str), partial(_decode_files, files, settings), tuple(files), file_per_sample=True
     )
 
 
@@ -85,17 +86,31 @@ def _is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES) and not name.startswith(".")
 
 
-def _decode_all(files: list[Path], settings: Settings, rows: Rows) -> Array:
-    """The chosen images as uint8 [n, h, w] where all are gray, else [n, h, w, 3]; one mode and one size for all."""
-    chosen = [files[row] for row in rows]
-    gray = settings.channels == "gray" or (settings.channels == "auto" and all(_is_gray(file) for file in chosen))
-    first = decode(chosen[0], gray, settings)
-    out = np.empty((len(chosen), *first.shape), np.uint8)
-    for place, file in enumerate(chosen):
-        pixels = decode(file, gray, settings)
-        if pixels.shape != first.shape:
+class Encoded(NamedTuple):
+    """One image as it is stored: what to call it in a sentence, and its file or the bytes of one."""
+
+    name: str
+    content: Path | bytes
+
+
+def _decode_files(files: list[Path], settings: Settings, rows: Rows) -> Array:
+    return decode_all(lambda: (Encoded(str(files[row]), files[row]) for row in rows), len(rows), settings)
+
+
+def decode_all(images: Callable[[], Iterator[Encoded]], count: int, settings: Settings) -> Array:
+    """The images as uint8 [n, h, w] where all are gray, else [n, h, w, 3]; one mode and one size for all.
+
+    `images` gives them afresh at each call, so that none but the one at work is held.
+    """
+    gray = settings.channels == "gray" or (settings.channels == "auto" and all(_is_gray(image) for image in images()))
+    out, first = np.empty(0, np.uint8), ""
+    for place, image in enumerate(images()):
+        pixels = decode(image, gray, settings)
+        if place == 0:
+            out, first = np.empty((count, *pixels.shape), np.uint8), image.name
+        if pixels.shape != out.shape[1:]:
             raise DataError(
-                f"{file}: is {_size(pixels)} pixels but {chosen[0]} is {_size(first)}; "
+                f"{image.name}: is {_size(pixels)} pixels but {first} is {_size(out[0])}; "
                 "give them one size with --resize HEIGHT,WIDTH."
             )
         out[place] = pixels
@@ -106,15 +121,15 @@ def _size(pixels: Array) -> str:
     return f"{pixels.shape[0]}×{pixels.shape[1]}"
 
 
-def _is_gray(file: Path) -> bool:
-    with _opened(file) as image:
+def _is_gray(encoded: Encoded) -> bool:
+    with _opened(encoded) as image:
         return image.mode in GRAY
 
 
-def decode(file: Path, gray: bool, settings: Settings) -> Array:
+def decode(encoded: Encoded, gray: bool, settings: Settings) -> Array:
     """One image as uint8 [h, w] or [h, w, 3]; alpha is dropped, a palette looked up, the first frame taken."""
-    with _opened(file) as image:
-        plain = _plain(image, gray, file)
+    with _opened(encoded) as image:
+        plain = _plain(image, gray, encoded.name)
     if settings.resize is not None:
         height, width = sides(settings.resize)
         plain = plain.resize((width, height), BILINEAR)
@@ -123,11 +138,12 @@ def decode(file: Path, gray: bool, settings: Settings) -> Array:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[Image]:
+def _opened(encoded: Encoded) -> Iterator[Image]:
     """The image, with every complaint of the decoder turned into a sentence, and its warnings kept quiet."""
     from PIL import Image
 
     too_large = (Image.DecompressionBombWarning, Image.DecompressionBombError)
+    file = BytesIO(encoded.content) if isinstance(encoded.content, bytes) else encoded.content
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -135,14 +151,15 @@ def _opened(file: Path) -> Iterator[Image]:
             with Image.open(file) as image:
                 yield image
     except (*BROKEN, *too_large) as error:
-        reason = (str(error).replace(f" {str(file)!r}", "").splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise DataError(f"{file}: cannot be decoded as an image ({reason}); replace or remove it.") from error
+        own_name = f" {str(file)!r}" if isinstance(file, Path) else f" {file!r}"
+        reason = (str(error).replace(own_name, "").splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise DataError(f"{encoded.name}: cannot be decoded as an image ({reason}); replace or remove it.") from error
 
 
-def _plain(image: Image, gray: bool, file: Path) -> Image:
+def _plain(image: Image, gray: bool, name: str) -> Image:
     if image.mode not in GRAY + COLOUR:
         raise DataError(
-            f"{file}: has pixels of mode {image.mode}, not 8 bits per channel; convert it to 8 bits, or use npz."
+            f"{name}: has pixels of mode {image.mode}, not 8 bits per channel; convert it to 8 bits, or use npz."
         )
     if image.mode in ("P", "PA"):
         image = image.convert("RGBA").convert("RGB")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,11 +13,11 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomS
 from torch.utils.data import sampler as samplers
 from torch.utils.data.distributed import DistributedSampler
 
-from audit.data.arrays import as_array
+from audit.data.array_files import as_array
 from audit.data.dataset import Data
-from audit.data.source import Array, Source, Stored, rows_of, same_length
+from audit.data.source import Array, Name, Preparation, Source, Stored, parse, rows_of, same_length, several
 from audit.data.splits import content_digest, data_from
-from audit.errors import DataError
+from audit.errors import DataError, UsageError
 from audit.settings import Settings
 
 NAME = Path("data in memory")
@@ -29,23 +29,35 @@ WHOLE = (samplers.SequentialSampler, samplers.RandomSampler, samplers.WeightedRa
 WANTED = "give a pair (x, y), or a torch Dataset or DataLoader that yields such pairs"
 
 
-def data_in_memory(train: Any, test: Any, settings: Settings) -> Data:
+class About(NamedTuple):
+    """What is known of samples beside their numbers."""
+
+    features: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def data_in_memory(
+    train: Any, test: Any, settings: Settings, preparation: Preparation | None = None, about: About | None = None
+) -> Data:
     """The `Data` of two splits; without `test`, a share of `train` is held out as the settings say."""
+    if settings.drop:
+        raise UsageError("drop: samples in memory are taken as they are given; leave the column out of them.")
     splits: dict[str, Source] = {}
-    parts, notes = [], []
+    parts, notes = [], list[str]()
     for name, samples in (("train", train), ("test", test)) if test is not None else (("all", train),):
-        x, y, said = _read(samples, name)
+        x, y, changed = _read(samples, name) if preparation is None else (*_raw_pair(samples, name, preparation), [])
         same_length(len(x), len(y), f"{name}: x", "y")
         splits[name] = Source(y, partial(rows_of, x), (Path(name),))
         parts += [x, y]
-        notes += said
-    stored = Stored(splits, notes=tuple(notes), sha256=content_digest(*parts))
-    return data_from(stored, NAME, LAYOUT, settings)
+        notes += changed
+    features, said = about or About()
+    stored = Stored(splits, features=features, notes=(*said, *notes), sha256=content_digest(*parts))
+    return data_from(stored, NAME, LAYOUT, settings, preparation)
 
 
 def _read(samples: Any, name: str) -> tuple[Array, Array, list[str]]:
     """Samples [n, ...], labels [n] or [n, k], and what is to be said about them."""
-    if isinstance(samples, (tuple, list)) and len(samples) == 2:
+    if isinstance(samples, Mapping) or (isinstance(samples, (tuple, list)) and len(samples) == 2):
         return *_pair(samples, name), []
     if not isinstance(samples, (DataLoader, Dataset)):
         raise DataError(f"{name}: a {type(samples).__name__} holds no labelled samples; {WANTED}.")
@@ -78,7 +90,7 @@ def _joined(batches: Iterable[Any], name: str) -> tuple[Array, Array]:
     pairs = [_pair(_as_batch(batch), name) for batch in batches]
     if not pairs:
         raise DataError(f"{name}: yields no samples; {WANTED}.")
-    shapes = {x.shape[1:] for x, _ in pairs}
+    shapes = {_shape(x) for x, _ in pairs}
     if len(shapes) > 1:
         one, other = sorted(shapes)[:2]
         raise DataError(f"{name}: samples have different shapes, such as {one} and {other}; give them all one shape.")
@@ -86,19 +98,55 @@ def _joined(batches: Iterable[Any], name: str) -> tuple[Array, Array]:
     return np.concatenate(xs), np.concatenate(ys)
 
 
+def _shape(x: Array) -> tuple[Any, ...]:
+    """Of a sample; of one with several inputs, all of theirs."""
+    return tuple(x.dtype[name].shape for name in x.dtype.names) if x.dtype.names else x.shape[1:]
+
+
 def _as_batch(batch: Any) -> Any:
     """A lone sample, as a loader without batches yields it, as a batch of one."""
     if isinstance(batch, (tuple, list)) and len(batch) == 2 and np.ndim(batch[1]) == 0:
-        return batch[0][None], [batch[1]]
+        x = batch[0]
+        return {key: x[key][None] for key in x} if isinstance(x, Mapping) else x[None], [batch[1]]
     return batch
 
 
 def _pair(pair: Any, name: str) -> tuple[Array, Array]:
+    """Samples and labels, also of a dict that holds the labels beside the inputs, as tokenizers' collators make it."""
+    if isinstance(pair, Mapping):
+        labels = [key for key in pair if parse(str(key)).is_labels]
+        if len(labels) != 1:
+            raise DataError(
+                f"{name}: a dict of {', '.join(map(str, pair))} needs one entry y (or labels) beside the inputs."
+            )
+        inputs = {key: value for key, value in pair.items() if key != labels[0]}
+        lone = [parse(str(key)) for key in inputs] == [Name(None, "x", ())]
+        pair = next(iter(inputs.values())) if lone else inputs, pair[labels[0]]
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         what = f"{len(pair)} parts" if isinstance(pair, (tuple, list)) else f"a {type(pair).__name__}"
         raise DataError(f"{name}: holds {what} where samples and labels were expected; {WANTED}.")
-    x, y = (_array(part, f"{name}: {letter}") for part, letter in zip(pair, "xy", strict=True))
-    return x, y
+    y = _array(pair[1], f"{name}: y")
+    if not isinstance(pair[0], Mapping):
+        return _array(pair[0], f"{name}: x"), y
+    arrays = {str(key): _array(values, f"{name}: {key}") for key, values in pair[0].items()}
+    if not arrays:
+        raise DataError(f"{name}: x is an empty dict; {WANTED}.")
+    for key, array in arrays.items():
+        same_length(len(array), len(y), f"{name}: {key}", "y")
+    return several(arrays), y
+
+
+def _raw_pair(samples: Any, name: str, preparation: Preparation) -> tuple[Array, Array]:
+    """Samples as a model with its own preprocessing takes them: columns of a frame or dict by name, else as given."""
+    if not isinstance(samples, (tuple, list)) or len(samples) != 2:
+        raise DataError(f"{name}: the model prepares its inputs itself; give a pair (x, y) of a table and its labels.")
+    x, y = samples
+    if preparation.names is not None and (isinstance(x, Mapping) or hasattr(x, "columns")):
+        missing = [column for column in preparation.names if column not in x]
+        if missing:
+            raise DataError(f"{name}: has no column {missing[0]!r}, which the model takes; add it.")
+        x = np.stack([np.asarray(x[column], object).reshape(-1) for column in preparation.names], 1)
+    return np.asarray(x, object), _array(y, f"{name}: y")
 
 
 def _array(values: Any, where: str) -> Array:

@@ -6,10 +6,10 @@ The splits are left as they lie on disk, their samples still unread.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,28 @@ ROLES = {
     **dict.fromkeys(("x", "data", "image", "images", "feature", "features", "input", "inputs"), "x"),
     **dict.fromkeys(("y", "label", "labels", "target", "targets"), "y"),
 }
+DECODED = ("images", "image-parquet")  # layouts whose samples are image files, resized as they are decoded
 POSITIONAL = {"arr_0": "x", "arr_1": "y"}  # what numpy.savez(file, x, y) calls its arguments
+
+
+class Preparation(Protocol):
+    """Preprocessing that a model's own file does: raw samples [n, columns], text and gaps included, to features."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What each raw column holds: "text", "number" or "whole number"."""
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The raw columns as the model calls them; None where it takes them by their order."""
+
+    @property
+    def columns(self) -> tuple[tuple[int, str], ...] | None:
+        """Of each feature, the raw column that it is made from and what its name has behind that column's."""
+
+    @property
+    def run(self) -> Callable[[Array], Array]:
+        """Raw samples [n, columns] → features [n, k]; a `CellError` for a value that it does not take."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +86,7 @@ class Match:
     layout: str
     files: tuple[Path, ...]  # the files (for images: folders) that speak for it
     read: Callable[[], Stored]
+    read_raw: Callable[[Preparation], Stored] | None = None  # as a model that prepares its own inputs takes them
     named: bool = True  # False: no file name says train or test, so any named match is preferred
 
 
@@ -75,6 +97,7 @@ class Folder:
     path: Path
     files: tuple[Path, ...]
     folders: tuple[Path, ...]
+    inputs: tuple[str, ...] = ()  # what the model calls its inputs, where that is known
 
 
 def unreadable(path: Path, kind: str, error: BaseException, remedy: str) -> DataError:
@@ -96,12 +119,51 @@ def rows_of(array: Array, rows: Rows) -> Array:
     return np.asarray(np.take(array, rows, axis=0))
 
 
+def several(inputs: Mapping[str, Array]) -> Array:
+    """The inputs of each sample, [n, ...] each, as one array [n] that has a field for each input."""
+    n = len(next(iter(inputs.values())))
+    together = np.empty(n, dtype=[(name, array.dtype, array.shape[1:]) for name, array in inputs.items()])
+    for name, array in inputs.items():
+        together[name] = array
+    return together
+
+
+def refuse_unknown(given: Iterable[str], inputs: Sequence[str], where: str) -> None:
+    """Refuse what is named after no input of the model; without `inputs` nothing is known of them."""
+    extra = [name for name in given if inputs and name not in inputs]
+    if extra:
+        raise DataError(
+            f"{where}: holds {', '.join(map(repr, extra))}, which the model does not take; its inputs are "
+            f"{', '.join(inputs)}: rename or remove {'it' if len(extra) == 1 else 'them'}."
+        )
+
+
+def rows_of_several(inputs: Mapping[str, Array], rows: Rows) -> Array:
+    """The rows of arrays in memory, with a field for each array."""
+    return several({name: rows_of(array, rows) for name, array in inputs.items()})
+
+
 class Name(NamedTuple):
     """A file's or an array's name taken apart; `rest` holds the words that say nothing, such as the data set's name."""
 
     split: str | None
     role: str | None
     rest: tuple[str, ...]
+
+    @property
+    def is_labels(self) -> bool:
+        """Whether it says labels and nothing else."""
+        return self.role == "y" and not self.rest
+
+
+def without_split(name: str) -> str:
+    """A name without the words that say which split it belongs to.
+
+    >>> without_split("train_input_ids"), without_split("attention_mask"), without_split("image-test")
+    ('input_ids', 'attention_mask', 'image')
+    """
+    words = "|".join(SPLITS)
+    return re.sub(rf"^({words})[^a-z0-9]+|[^a-z0-9]+({words})$", "", name, flags=re.IGNORECASE)
 
 
 def parse(name: str) -> Name:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from audit.data.dataset import Data, Split
+from audit.data.dataset import Data, Split, spread_rows
 from audit.data.labels import neutral, to_indices
+from audit.data.prepare import check_settings, feature_names, prepared
 from audit.data.preprocess import guess_axes, resize, sides, to_colour
 from audit.data.sampling import sample
-from audit.data.source import Array, Rows, Source, Stored
+from audit.data.source import DECODED, Array, Preparation, Rows, Source, Stored
 from audit.errors import DataError, UsageError
 from audit.settings import Settings
 
@@ -33,11 +34,19 @@ class Portion:
         return str(self.source.files[0])
 
 
-def data_from(stored: Stored, path: Path, layout: str, settings: Settings) -> Data:
+def data_from(
+    stored: Stored, path: Path, layout: str, settings: Settings, preparation: Preparation | None = None
+) -> Data:
     """The samples in use, wherever they are stored; `path` is their name where they lie in no folder."""
     train, test, notes = two_splits(stored, path, settings)
+    raw, ours = None, train.source is test.source
+    if preparation is not None:
+        check_settings(settings)
+        raw = train.source.take(train.used[spread_rows(len(train.used))])
+        train, test = (replace(part, source=prepared(part.source, preparation)) for part in (train, test))
+        stored = replace(stored, features=feature_names(stored.features, preparation), axes="features")
     train_x, test_x, axes = _both_samples(train, test, stored, layout, settings)
-    _check_shapes(path, train_x.shape[1:], test_x.shape[1:])
+    _check_shapes(path, train_x, test_x)
     if train.labels.ndim != test.labels.ndim:
         raise DataError(
             f"{path}: train has {_columns(train.labels)} per sample and test {_columns(test.labels)}; "
@@ -57,16 +66,35 @@ def data_from(stored: Stored, path: Path, layout: str, settings: Settings) -> Da
         label=stored.label,
         features=stored.features,
         notes=(*stored.notes, *notes, *said),
-        split_is_ours=train.source is test.source,
+        split_is_ours=ours,
         axes=axes,
+        raw=raw,
     )
 
 
-def _check_shapes(path: Path, train: tuple[int, ...], test: tuple[int, ...]) -> None:
-    if train != test:
+def _check_shapes(path: Path, train: Array, test: Array) -> None:
+    first, second = _shapes(train), _shapes(test)
+    if set(first) != set(second):
         raise DataError(
-            f"{path}: train samples have shape {train} but test samples {test}; store both splits in one shape."
+            f"{path}: train samples have {_inputs(first)} but test samples {_inputs(second)}; store the same in both "
+            "splits."
         )
+    for name, shape in first.items():
+        if shape != second[name]:
+            of = f" of {name}" if name else ""
+            raise DataError(
+                f"{path}: train samples{of} have shape {shape} but test samples {second[name]}; store both splits in "
+                "one shape."
+            )
+
+
+def _inputs(shapes: dict[str, tuple[int, ...]]) -> str:
+    return f"the inputs {', '.join(shapes)}" if "" not in shapes else "one input without a name"
+
+
+def _shapes(x: Array) -> dict[str, tuple[int, ...]]:
+    """The shape of a sample, under the name of each of its inputs where it has several."""
+    return {name: x.dtype[name].shape for name in x.dtype.names} if x.dtype.names else {"": x.shape[1:]}
 
 
 def _columns(labels: Array) -> str:
@@ -82,10 +110,12 @@ def _both_samples(
 ) -> tuple[Array, Array, str]:
     """The samples in use of both splits, alike in channels and, where asked for, in size; and what their axes are."""
     train_x, test_x = (_samples(part, stored) for part in (train, test))
-    if layout == "images" and train_x.ndim != test_x.ndim:
+    if layout in DECODED and train_x.ndim != test_x.ndim:
         train_x, test_x = (x if x.ndim == 4 else to_colour(x) for x in (train_x, test_x))
     axes = _axes(layout, stored, train_x)
-    if settings.resize is not None and layout != "images":  # image files were resized as they were decoded
+    if settings.resize is not None and layout not in DECODED:  # image files were resized as they were decoded
+        if train_x.dtype.names:
+            raise UsageError("--resize: samples have several inputs; store their images in the size they are fed in.")
         train_x, test_x = (resize(x, axes, settings.resize) for x in (train_x, test_x))
     return train_x, test_x, axes
 
@@ -164,19 +194,28 @@ def _capped(part: Portion, settings: Settings) -> Portion:
 def _samples(part: Portion, stored: Stored) -> Array:
     """The samples in use, refused where they are not finite numbers."""
     x = part.source.take(part.used)
-    if x.ndim < 2:
-        x = x.reshape(len(x), 1)
+    if x.dtype.names:
+        for name in x.dtype.names:
+            _check_numbers(x[name], part, stored, f" of {name}")
+        return x
+    x = x.reshape(len(x), 1) if x.ndim < 2 else x
+    _check_numbers(x, part, stored)
+    return x
+
+
+def _check_numbers(x: Array, part: Portion, stored: Stored, of: str = "") -> None:
     if x.dtype.kind not in "biuf":
-        raise DataError(f"{part.where}: samples of type {x.dtype} are not numbers; store them as floats or integers.")
+        raise DataError(
+            f"{part.where}: samples{of} of type {x.dtype} are not numbers; store them as floats or integers."
+        )
     if x.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(1))
         if bad.size:
-            column = _first_column(x[bad[0]], stored)
+            column = of or _first_column(x[bad[0]], stored)
             raise DataError(
                 f"{part.where}: {part.name} sample {part.used[bad[0]]} (counted from 0){column} is NaN or infinite; "
                 "correct or remove it."
             )
-    return x
 
 
 def _first_column(row: Array, stored: Stored) -> str:
@@ -186,11 +225,11 @@ def _first_column(row: Array, stored: Stored) -> str:
 
 
 def _axes(layout: str, stored: Stored, x: Array) -> str:
-    if stored.axes:
+    if stored.axes or x.dtype.names:
         return stored.axes
     if x.dtype == np.uint8 and x.ndim == 3:
         return "hw"
-    return "hwc" if layout == "images" else guess_axes(x.shape[1:])
+    return "hwc" if layout in DECODED else guess_axes(x.shape[1:])
 
 
 def digest(root: Path, *parts: Portion) -> str:

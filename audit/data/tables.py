@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from audit.data.columns import check_features, label_array, matrix
-from audit.data.source import Array, Folder, Match, Rows, Source, Stored, parse, unreadable
+from audit.data.labels import listed
+from audit.data.named_columns import columns_by_input, source_by_input
+from audit.data.source import Array, Folder, Match, Preparation, Rows, Source, Stored, parse
+from audit.data.table_files import Tables, image_columns, label_columns, shown, stem
 from audit.errors import DataError
 from audit.settings import Settings
 
 SUFFIXES = {"csv": (".csv", ".csv.gz"), "tsv": (".tsv", ".tsv.gz"), "parquet": (".parquet", ".pq")}
-LABELS = ("label", "target", "y", "class")
-PANDAS_INDEX = ("", "unnamed: 0", "__index_level_0__")
 
 
 def find(folder: Folder, settings: Settings) -> list[Match]:
@@ -24,131 +28,38 @@ def find(folder: Folder, settings: Settings) -> list[Match]:
 
 def _find_one(folder: Folder, settings: Settings, layout: str) -> list[Match]:
     files = [file for file in folder.files if file.name.lower().endswith(SUFFIXES[layout])]
-    named = [file for file in files if parse(_stem(file)).split is not None]
-    plain = [file for file in named if not parse(_stem(file)).rest]
+    files = [file for file in files if layout != "parquet" or not image_columns(file)]
+    named = [file for file in files if parse(stem(file)).split is not None]
+    plain = [file for file in named if not parse(stem(file)).rest]
     chosen = tuple(plain or named or files)
     if not chosen:
         return []
-    return [Match(layout, chosen, partial(read, chosen, layout, settings), named=bool(named))]
+    own = partial(read, chosen, layout, settings, folder.inputs)
+    return [Match(layout, chosen, own, partial(read_raw, chosen, layout, settings), named=bool(named))]
 
 
-def read(files: tuple[Path, ...], layout: str, settings: Settings) -> Stored:
-    """All tables, with the label taken out and the columns in the first table's order."""
-    by_split: dict[str, Path] = {}
-    for file in files:
-        split = parse(_stem(file)).split or "all"
-        if split in by_split:
-            raise DataError(_two_files(by_split[split], file, split))
-        by_split[split] = file
-    order = sorted(by_split, key=lambda split: split != "train")  # train's columns set the order
-    tables, notes = {}, []
-    for split in order:
-        tables[split], said = _load(by_split[split], layout)
-        notes.extend(said)
-    first = by_split[order[0]]
-    label = _label_columns(tables[order[0]].column_names, first, settings.label)
-    features = tuple(name for name in tables[order[0]].column_names if name not in label)
+def read(files: tuple[Path, ...], layout: str, settings: Settings, inputs: tuple[str, ...] = ()) -> Stored:
+    """All tables, with the label taken out and the columns in the first table's order, or by the model's `inputs`."""
+    tables = Tables.of(files, layout, settings)
+    label = label_columns(tables.columns, tables.first, settings.label)
+    features = tuple(name for name in tables.columns if name not in label)
     if not features:
-        raise DataError(f"{first}: has no column beside the label {', '.join(label)}; add the feature columns.")
-    for split in order[1:]:
-        notes.extend(_agree(tables[split].column_names, by_split[split], (*features, *label), first))
-    splits = {split: _source(tables[split], by_split[split], features, label) for split in order}
-    notes.append(f"Features are the {len(features)} columns beside {', '.join(label)!r}, in the order of {first.name}.")
+        raise DataError(f"{tables.first}: has no column beside the label {', '.join(label)}; add the feature columns.")
+    notes = list(tables.notes)
+    for split in tables.others:
+        names = tables.by_split[split].column_names
+        notes.extend(_agree(names, tables.paths[split], (*features, *label), tables.first))
+    by_input = columns_by_input(next(iter(tables.by_split.values())), features, inputs)
+    if by_input is not None:
+        named = {
+            split: source_by_input(table, tables.paths[split], by_input, label, inputs)
+            for split, table in tables.by_split.items()
+        }
+        return Stored(named, label=",".join(label), notes=tuple(dict.fromkeys(notes)))
+    splits = {split: _source(table, tables.paths[split], features, label) for split, table in tables.by_split.items()}
+    order = f"in the order of {tables.first.name}"
+    notes.append(f"Features are the {len(features)} columns beside {', '.join(label)!r}, {order}.")
     return Stored(splits, "features", label=",".join(label), features=features, notes=tuple(dict.fromkeys(notes)))
-
-
-def _stem(file: Path) -> str:
-    return file.name.removesuffix(".gz").rsplit(".", 1)[0]
-
-
-def _two_files(first: Path, second: Path, split: str) -> str:
-    if split == "all":
-        return f"{first.parent}: holds {first.name} and {second.name}, but neither says train or test; rename them."
-    return f"{first.parent}: {first.name} and {second.name} both claim the {split} split; keep one of them."
-
-
-def _load(path: Path, layout: str) -> tuple[Any, list[str]]:
-    """The table in memory, freed of a pandas index column."""
-    table, notes = (_load_parquet(path), []) if layout == "parquet" else _load_text(path, layout)
-    names = table.column_names
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(f"{path}: has more than one column called {twice[0]!r}; give each column its own name.")
-    for name in names:
-        if name.lower() in PANDAS_INDEX:
-            if not str(table.schema.field(name).type).startswith(("int", "uint")):
-                raise DataError(f"{path}: has a column without a name; name it, or remove it.")
-            table = table.drop_columns([name])
-            notes.append(f"The unnamed index column {name!r} was left out.")
-    if table.num_rows == 0:
-        raise DataError(f"{path}: has no rows below its header; add samples.")
-    return table, notes
-
-
-def _load_parquet(path: Path) -> Any:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        return pyarrow.parquet.read_table(path, partitioning=None)
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise unreadable(path, "parquet", error, "write it again") from error
-
-
-def _load_text(path: Path, layout: str) -> tuple[Any, list[str]]:
-    import pyarrow
-    from pyarrow import csv
-
-    try:
-        with pyarrow.input_stream(str(path), compression="detect") as stream:
-            header = stream.read(1 << 16).split(b"\n")[0].decode("utf-8-sig")
-        mark = "\t" if layout == "tsv" else ";" if ";" in header and "," not in header else ","
-        options = csv.ReadOptions(use_threads=False)  # in one thread, so that a parse error can name its row
-        table = csv.read_csv(path, read_options=options, parse_options=csv.ParseOptions(delimiter=mark))
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: is not UTF-8 text; save it again in UTF-8.") from error
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise unreadable(path, layout, error, "correct that row, or write the file again") from error
-    _refuse_missing_header(path, table.column_names)
-    for field in table.schema:
-        if pyarrow.types.is_binary(field.type):
-            raise DataError(f"{path}: column {field.name!r} is not UTF-8 text; save the file again in UTF-8.")
-    return table, ["Columns are separated by semicolons."] if mark == ";" else []
-
-
-def _refuse_missing_header(path: Path, names: Sequence[str]) -> None:
-    try:
-        numbers = [float(name) for name in names]
-    except ValueError:
-        return
-    raise DataError(f"{path}: its first row is numbers ({numbers[0]:g}, …); add a header row that names the columns.")
-
-
-def _label_columns(columns: Sequence[str], path: Path, wanted: str | None) -> tuple[str, ...]:
-    """The label column, or the several targets of `--label a,b`."""
-    listed = _shown(columns)
-    if wanted is not None:
-        names = (wanted,) if wanted in columns else tuple(name.strip() for name in wanted.split(","))
-        for name in names:
-            if name not in columns:
-                raise DataError(f"{path}: has no column {name!r} to use as label; its columns are {listed}.")
-        return names
-    found = [name for name in columns if name.lower() in LABELS]
-    if len(found) != 1:
-        problem = (
-            f"both {' and '.join(found)} could be the label"
-            if found
-            else "no column is called label, target, y or class"
-        )
-        raise DataError(f"{path}: {problem}; choose with --label NAME among {listed}.")
-    return (found[0],)
-
-
-def _shown(columns: Sequence[str]) -> str:
-    """The columns in a row; of many, the first and the last, since a label often stands at an end."""
-    if len(columns) <= 12:
-        return ", ".join(columns)
-    return f"{', '.join(columns[:6])}, … ({len(columns) - 12} more), {', '.join(columns[-6:])}"
 
 
 def _agree(columns: Sequence[str], path: Path, expected: tuple[str, ...], first: Path) -> list[str]:
@@ -164,11 +75,74 @@ def _agree(columns: Sequence[str], path: Path, expected: tuple[str, ...], first:
 
 
 def _source(table: Any, path: Path, features: tuple[str, ...], label: tuple[str, ...]) -> Source:
+    return Source(label_array(table, path, label), partial(_take, table, path, features), (path,))
+
+
+def _take(table: Any, path: Path, features: tuple[str, ...], rows: Rows) -> Array:
     check_features(table, path, features)
-    labels = label_array(table, path, label)
-    return Source(labels, partial(_take, table, features), (path,))
-
-
-def _take(table: Any, features: tuple[str, ...], rows: Rows) -> Array:
     chosen = table.select(list(features))
     return matrix(chosen if len(rows) == table.num_rows else chosen.take(rows))
+
+
+# for a model that prepares its own inputs: columns by its names for them, text and missing values as they are
+
+
+def read_raw(files: tuple[Path, ...], layout: str, settings: Settings, preparation: Preparation) -> Stored:
+    """All tables with the columns that the model takes, in its order; every other one but the label is left out."""
+    tables = Tables.of(files, layout, settings)
+    features = _named(tables, preparation.names) if preparation.names is not None else ()
+    label = label_columns([name for name in tables.columns if name not in features], tables.first, settings.label)
+    features = features or _all_but(label, tables, len(preparation.kinds))
+    texts = [name for name, kind in zip(features, preparation.kinds, strict=True) if kind == "text"]
+    tables = Tables.of(files, layout, settings, texts)
+    for split in tables.others:
+        columns, path = tables.by_split[split].column_names, tables.paths[split]
+        _require(features, columns, path, "which the model takes")
+        _require(label, columns, path, f"which is {tables.first.stem}'s label")
+    unused = [name for name in tables.columns if name not in (*features, *label)]
+    notes = [*tables.notes, f"The model takes the columns {listed(features)}."]
+    notes += [f"Columns that the model does not take were not used: {listed(tuple(unused))}."] if unused else []
+    splits = {
+        split: Source(label_array(table, path, label), partial(_take_raw, table, features), (path,))
+        for (split, table), path in zip(tables.by_split.items(), tables.paths.values(), strict=True)
+    }
+    return Stored(splits, "features", label=",".join(label), features=features, notes=tuple(dict.fromkeys(notes)))
+
+
+def _named(tables: Tables, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that the model calls so; where none does exactly, one that differs in case and marks alone."""
+    loose: dict[str, list[str]] = {}
+    for column in tables.columns:
+        loose.setdefault(_plain(column), []).append(column)
+    found = [name if name in tables.columns else (loose.get(_plain(name)) or [name])[0] for name in names]
+    _require(found, tables.columns, tables.first, "which the model takes")
+    return tuple(found)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower())
+
+
+def _require(wanted: Sequence[str], columns: Sequence[str], path: Path, why: str) -> None:
+    missing = [name for name in wanted if name not in columns]
+    if missing:
+        names = ", ".join(map(repr, missing[:6]))
+        what = f"column {names}" if len(missing) == 1 else f"columns {names}"
+        raise DataError(f"{path}: has no {what}, {why}; its columns are {shown(columns)}.")
+
+
+def _all_but(label: tuple[str, ...], tables: Tables, count: int) -> tuple[str, ...]:
+    features = tuple(name for name in tables.columns if name not in label)
+    if len(features) != count:
+        raise DataError(
+            f"{tables.first}: has {len(features)} columns beside the label, {shown(features)}, but the model takes "
+            f"{count}; leave out what is no feature with --drop NAME."
+        )
+    return features
+
+
+def _take_raw(table: Any, features: tuple[str, ...], rows: Rows) -> Array:
+    out = np.empty((len(rows), len(features)), object)
+    for place, column in enumerate(table.select(list(features)).take(rows).columns):
+        out[:, place] = column.to_pylist()
+    return out

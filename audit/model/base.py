@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-Reference = Callable[[np.ndarray], np.ndarray]
-"""The file's own runtime: raw inputs [n, ...] to the raw output [n, ...] that the file declares, head included."""
+Reference = Callable[..., np.ndarray]
+"""The file's own runtime: raw inputs, one array [n, ...] each, to the raw output [n, ...] that the file declares."""
 
 HEADS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda f: f,
@@ -24,6 +25,31 @@ HEADS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True)
+class Part:
+    """One of several inputs in the packed row of a sample: the numbers start to stop are its, of this shape."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype  # in which the network takes it
+    start: int
+
+    @property
+    def stop(self) -> int:
+        """Where the next part starts."""
+        return self.start + math.prod(self.shape)
+
+    @property
+    def is_mask(self) -> bool:
+        """Whether it only says which numbers of the other inputs count: it has no size of its own to be changed by."""
+        return self.dtype is torch.bool or "mask" in self.name.lower()
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether a small change of it means something, so that the scores are differentiated in it."""
+        return self.dtype.is_floating_point and not self.is_mask
+
+
+@dataclass(frozen=True)
 class InputSpec:
     """What the network takes: one tensor, its shape without the batch dimension (None where a size is free)."""
 
@@ -31,6 +57,27 @@ class InputSpec:
     shape: tuple[int | None, ...] | None  # None: the file does not say (a state_dict)
     dtype: torch.dtype = torch.float32
     batch: int | None = None  # a batch size the file insists on; None where any size will do
+    optional: bool = False  # whether the network runs without it
+    parts: tuple[Part, ...] = ()  # of an input that several were packed into
+
+    @property
+    def has_distances(self) -> bool:
+        """Whether distances between samples mean something: those between tokens do not."""
+        whole = any(not (part.is_continuous or part.is_mask) for part in self.parts)
+        return self.dtype.is_floating_point and not whole
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Preprocessing that stands in the model's own file: raw samples [n, columns] to the network's input [n, k].
+
+    Raw samples hold what the data hold, text and missing values included, one column for each of `kinds`.
+    """
+
+    kinds: tuple[str, ...]  # of each raw column: "text", "number" or "whole number"
+    names: tuple[str, ...] | None  # of the raw columns; None where the file takes a matrix, whose columns have no names
+    columns: tuple[tuple[int, str], ...] | None  # of each feature: its raw column, and what its name has behind that's
+    run: Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -40,6 +87,9 @@ class Model:
     `network` maps one tensor [n, *input.shape] to scores [n, C]. It is in eval mode, none of its parameters requires a
     gradient, every dense layer in it is an `nn.Linear` submodule (used twice: one module called twice), and
     `copy.deepcopy(network).to(torch.float64)` computes everything in float64.
+
+    With `others`, network and reference take as many tensors, in the order of `inputs`, until `pack` has made one of
+    them.
     """
 
     network: nn.Module
@@ -55,5 +105,13 @@ class Model:
     notes: tuple[str, ...] = ()  # sentences for the report: a head taken off, a fold found, a batch size rewritten
     classes: tuple[str, ...] | None = None  # class labels in the order of the scores, where the file names them
     factor: float = 1.0  # what the file's scores were multiplied by, to compare models at one train loss
+    preparation: Preparation | None = None  # what the file does to raw samples; `reference` then takes those
     reference: Reference | None = None  # None: there is nothing independent to compare with
     reference_name: str = ""  # "onnxruntime", "torch.export", …
+    others: tuple[InputSpec, ...] = ()  # further inputs that every sample has, such as an attention mask
+    unused: tuple[str, ...] = ()  # inputs that the file declares and the scores do not depend on
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """Everything that a sample consists of."""
+        return (self.input, *self.others)

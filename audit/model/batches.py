@@ -59,26 +59,27 @@ def batches(x: Samples, size: int | None) -> Iterator[tuple[Samples, int]]:
 
 
 def reference_of(
-    forward: Callable[[Tensor], Tensor], dtype: torch.dtype, batch: int | None, smallest: int = 1
+    forward: Callable[..., Tensor], dtypes: Sequence[torch.dtype], batch: int | None, smallest: int = 1
 ) -> Reference:
     """`forward` from arrays to arrays, fed in the batch size it insists on, and with no fewer samples than it takes."""
 
-    def run(x: NDArray[Any]) -> NDArray[Any]:
-        answers = []
-        for part, count in batches(x, batch or max(len(x), smallest)):
+    def run(*inputs: NDArray[Any]) -> NDArray[Any]:
+        answers, n = [], len(inputs[0])
+        for rows, count in batches(np.arange(n), batch or max(n, smallest)):
+            fed = [torch.from_numpy(np.ascontiguousarray(x[rows])) for x in inputs]
             with torch.no_grad(), quiet():
-                answer = forward(torch.from_numpy(np.ascontiguousarray(part)).to(dtype))[:count]
+                answer = forward(*(x.to(dtype) for x, dtype in zip(fed, dtypes, strict=True)))[:count]
             answers.append(answer.to("cpu", torch.promote_types(answer.dtype, torch.float32)).numpy())
         return np.concatenate(answers)
 
     return run
 
 
-def runs(network: nn.Module, x: Tensor) -> bool:
+def runs(network: nn.Module, *x: Tensor) -> bool:
     """Whether a forward pass on x comes to an end."""
     try:
         with torch.no_grad(), quiet():
-            network(x)
+            network(*x)
     except Exception:  # a user's forward may raise anything; all of it means no
         return False
     return True
@@ -116,12 +117,19 @@ def _equal(first: list[Any], second: list[Any]) -> bool:
     return all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(*tensors, strict=True))
 
 
-def trial_batches(spec: InputSpec, count: int) -> Iterator[Tensor]:
-    """Random batches of `count` samples, one for every guess at the sizes that the file leaves open."""
+def trial_batches(inputs: Sequence[InputSpec], count: int) -> Iterator[tuple[Tensor, ...]]:
+    """Random batches of `count` samples for all inputs, one for every guess at the sizes that the file leaves open."""
     draws = torch.Generator().manual_seed(SEED)
-    shape = spec.shape or ()
-    for guess in FREE_SIZES if None in shape else FREE_SIZES[:1]:
-        sizes = (count, *(guess if size is None else size for size in shape))
-        floats = spec.dtype.is_floating_point
-        drawn = torch.randn(sizes, generator=draws) if floats else torch.randint(0, 2, sizes, generator=draws)
-        yield drawn.to(spec.dtype)
+    open_sizes = any(None in (spec.shape or ()) for spec in inputs)
+    for guess in FREE_SIZES if open_sizes else FREE_SIZES[:1]:
+        yield tuple(_drawn(spec, count, guess, draws) for spec in inputs)
+
+
+def _drawn(spec: InputSpec, count: int, guess: int, draws: torch.Generator) -> Tensor:
+    """Standard normal floats, zeros and ones for whole numbers; a mask that hides nothing."""
+    sizes = (count, *(guess if size is None else size for size in spec.shape or ()))
+    if "mask" in spec.name.lower():
+        return torch.ones(sizes, dtype=spec.dtype)
+    floats = spec.dtype.is_floating_point
+    drawn = torch.randn(sizes, generator=draws) if floats else torch.randint(0, 2, sizes, generator=draws)
+    return drawn.to(spec.dtype)

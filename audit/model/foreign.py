@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from audit.errors import ModelError
 
@@ -47,11 +46,3 @@ def check_weights(tensors: Mapping[str, Any], path: Path) -> None:
             continue
         count = int((~torch.isfinite(value)).sum())
         raise ModelError(f"{path}: {name} holds {count} NaN or infinite values; train or export the model again.")
-
-
-def input_name(module: nn.Module) -> str:
-    """What the module's forward calls its first argument."""
-    try:
-        return next(iter(inspect.signature(module.forward).parameters), "input")
-    except (TypeError, ValueError):
-        return "input"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from audit.errors import ModelError
-from audit.model.base import HEADS, Model, Reference
+from audit.model.base import HEADS, Model, Part, Reference
 from audit.model.batches import as_fed, batches, float_type
 from audit.model.foreign import first_line
 
@@ -59,8 +59,11 @@ class Parity:
     widened: bool = False  # whether that is more than usual, since this network magnifies rounding
 
 
-def check_parity(model: Model, x: Array) -> Parity:
-    """Compare network and reference on the first samples of x, all at once and one alone; stop where they disagree."""
+def check_parity(model: Model, x: Array, raw: Array | None = None) -> Parity:
+    """Compare network and reference on the first samples of x, all at once and one alone; stop where they disagree.
+
+    `raw` are the samples that the model's own preprocessing made x from: the reference is the whole file, with it.
+    """
     if model.reference is None:
         raise ValueError("there is no reference to compare with")
     samples = _first(x)
@@ -72,7 +75,7 @@ def check_parity(model: Model, x: Array) -> Parity:
     largest, scale = 0.0, 0.0
     for size in sizes:
         batch = samples if model.input.batch else samples[:size]
-        expected = _expected(model, model.reference, batch)
+        expected = _expected(model, model.reference, batch if raw is None else raw[: len(batch)])
         answers = network(batch)
         differences, size_scale = _differences(model, answers, expected)
         if not np.all(differences <= max(share * size_scale, floor)):
@@ -111,7 +114,7 @@ def check_behaviour(model: Model, x: Array) -> None:
             "export it in inference mode, without dropout or random operators."
         )
     company = samples.copy()
-    company[1::2] = _others(samples[1::2])
+    company[1::2] = _others(samples[1::2], model.input.parts)
     if not _steady(first[::2], network(company)[::2]):
         raise ModelError(f"{model.path}: {COUPLED}")
 
@@ -122,9 +125,11 @@ def _first(x: Array, most: int = SAMPLES) -> Array:
     return x[: max(2, min(most, ELEMENTS // per_sample))]
 
 
-def _others(x: Array) -> Array:
-    """Different samples of the same kind: the samples, and the numbers of each, in reverse."""
-    return np.flip(x)
+def _others(x: Array, parts: Sequence[Part] = ()) -> Array:
+    """Different samples of the same kind: the samples, and the numbers of each of their inputs, in reverse."""
+    if not parts:
+        return np.flip(x)
+    return np.concatenate([np.flip(x[:, part.start : part.stop]) for part in parts], axis=1)
 
 
 def _precise(model: Model, dtype: torch.dtype) -> Callable[[Array], Answers]:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from audit.maths.decompositions import eigh
+from audit.model.packing import Slot
 from audit.network.backward import Calls
 from audit.network.layers import DenseLayer
 from audit.network.record import LayerRecord
@@ -119,7 +120,7 @@ def vjps(of: Tensor, targets: Sequence[Tensor], cotangents: Tensor) -> list[Tens
 
 
 PIECEWISE_LINEAR = {
-    *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Flatten, nn.Unflatten, nn.Identity),
+    *(nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Flatten, nn.Unflatten, nn.Identity, Slot),
     *(nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ReLU6, nn.Hardtanh),
     *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
     *(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d),

@@ -114,9 +114,8 @@ def pairs_sentence(report: Report) -> str:
     found = over_pairs.gap
     direction = "more" if found > 0 else "less" if found < 0 else "neither more nor less"
     amount = f"{number(abs(found))} {direction}" if found else direction
-    tests = report.data.test.samples
-    asked = over_pairs.asked or tests
-    some = f" (of {number(asked)} test samples, drawn at random)" if asked < tests else ""
+    asked, tests = over_pairs.asked, report.data.test.samples
+    some = f" (of {number(asked)} test samples, drawn at random)" if asked and asked < tests else ""
     return (
         f"On average over {number(over_pairs.pairs)} pairs{some} a test sample costs {amount} than its train partner. "
         f"This gap over pairs need not equal the loss gap of {number(gap)}: it counts only those train samples that "

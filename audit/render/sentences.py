@@ -29,6 +29,7 @@ LAYOUTS = {
     "tsv": "tab-separated tables",
     "parquet": "Parquet tables",
     "images": "one folder of images per class",
+    "image-parquet": "images in Parquet files, as Hugging Face's",
     "idx": "idx files, as MNIST's",
     "cifar": "CIFAR-10 binary batches",
     "safetensors": "safetensors tensors",

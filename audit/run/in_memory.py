@@ -15,23 +15,37 @@ from torch import nn
 
 from audit.data import read_data
 from audit.data.dataset import Data
-from audit.data.in_memory import data_in_memory
+from audit.data.in_memory import About, data_in_memory
 from audit.errors import UsageError
 from audit.measures.report import Report
 from audit.model import load_model
-from audit.model.base import Model
-from audit.model.torch.given import estimator_file, given_network, is_estimator, load_estimator
-from audit.run.pipeline import Sources, audit_sources
+from audit.model.base import Model, Preparation
+from audit.model.torch.given import (
+    estimator_file,
+    feature_names,
+    fitted,
+    given_network,
+    is_estimator,
+    is_pipeline,
+    load_estimator,
+    transformed,
+)
+from audit.run.pipeline import Reader, Sources, audit_sources
 from audit.run.progress import progress_for
 from audit.settings import Settings
 
 
 def audit_in_memory(model: Any, train: Any, test: Any, settings: Settings, command: str, show_progress: bool) -> Report:
     """The report on a module, an estimator or a file, and samples or a folder."""
+    read = _reader(train, test)
+    if is_pipeline(model) and _is_pair(train) and (test is None or _is_pair(test)):
+        pipeline = fitted(model)
+        read = partial(_transformed, pipeline, train, test)
+        model = pipeline[-1]
     watching = progress_for(quiet=not show_progress)
     with undisturbed(), ExitStack() as stack:
         stack.callback(watching.close)
-        return audit_sources(Sources(_loader(model, stack), _reader(train, test)), settings, command, watching).report
+        return audit_sources(Sources(_loader(model, stack), read), settings, command, watching).report
 
 
 def _loader(model: Any, stack: ExitStack) -> Callable[[Settings], Model]:
@@ -40,18 +54,40 @@ def _loader(model: Any, stack: ExitStack) -> Callable[[Settings], Model]:
     if isinstance(model, nn.Module):
         return partial(given_network, model)
     if is_estimator(model):
-        return partial(load_estimator, stack.enter_context(estimator_file(model)))
+        return partial(load_estimator, stack.enter_context(estimator_file(fitted(model))))
     raise UsageError(
         f"audit_model: a {type(model).__name__} is no model; give an nn.Module, a scikit-learn estimator or a file."
     )
 
 
-def _reader(train: Any, test: Any) -> Callable[[Settings], Data]:
+def _reader(train: Any, test: Any) -> Reader:
     if not isinstance(train, (str, Path)):
-        return partial(data_in_memory, train, test)
+        return lambda settings, _inputs, preparation: data_in_memory(train, test, settings, preparation)
     if test is not None:
         raise UsageError("audit_model: train is a folder, which holds its own test split; leave test out.")
     return partial(read_data, Path(train))
+
+
+def _is_pair(samples: Any) -> bool:
+    return isinstance(samples, (tuple, list)) and len(samples) == 2
+
+
+def _transformed(
+    pipeline: Any,
+    train: Any,
+    test: Any,
+    settings: Settings,
+    _inputs: tuple[str, ...],
+    preparation: Preparation | None,
+) -> Data:
+    """The samples as the pipeline's steps before its last one make them."""
+    train, test = (
+        None if pair is None else (transformed(pipeline, pair[0], name), pair[1])
+        for pair, name in ((train, "train"), (test, "test"))
+    )
+    steps = ", ".join(type(step).__name__ for _, step in pipeline.steps[:-1])
+    notes = (f"Samples were transformed by the pipeline's own {steps}.",) if steps else ()
+    return data_in_memory(train, test, settings, preparation, About(feature_names(pipeline), notes))
 
 
 @contextmanager

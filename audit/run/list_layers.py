@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from audit.errors import ModelError
 from audit.model import canonical_form, load_model
-from audit.model.base import Model
-from audit.model.batches import accepts, float_type
+from audit.model.base import InputSpec, Model
+from audit.model.batches import accepts, as_fed, float_type, runs, trial_batches
 from audit.model.foreign import first_line
+from audit.model.packing import encode, pack
 from audit.network.layers import Layers, find_layers
+from audit.run.fitting import module_of_rows, required
 from audit.settings import Settings
 
 SAMPLES = 3
@@ -23,8 +29,11 @@ FREE_SIZES = (32, 224, 28, 64, 16, 8, 1)  # tried, in this order, for a size tha
 def list_layers(model_path: Path, settings: Settings) -> tuple[Model, Layers]:
     """The layers of a model, without waking the measures."""
     model = load_model(model_path, settings)
-    example = example_input(model, settings.input_shape)
-    model = canonical_form(model, example, settings=settings)
+    if len(required(model)) > 1:
+        model, example = _several_inputs(model, settings)
+    else:
+        example = example_input(model, settings.input_shape)
+        model = canonical_form(replace(model, others=()), example, settings=settings)
     example = example.to(float_type(model.network)) if example.is_floating_point() else example
     try:
         return model, find_layers(model, example, settings.conv)
@@ -49,6 +58,41 @@ def example_input(model: Model, wanted: tuple[int, ...] | None = None) -> Tensor
     )
 
 
+def _several_inputs(model: Model, settings: Settings) -> tuple[Model, Tensor]:
+    """A model of several inputs as one that takes rows, and random rows that its network accepts."""
+    specs = [spec for spec in model.inputs if not spec.optional]
+    for few in _trials(model, specs, settings.input_shape):
+        shapes = {name: values.shape[1:] for name, values in few.items()}
+        try:
+            is_module = model.input.shape is None
+            found = module_of_rows(model, specs, few, settings) if is_module else pack(model, shapes)
+        except ModelError:
+            continue
+        rows = torch.from_numpy(encode(found.input.parts, few))
+        if runs(found.network, as_fed(found.network, rows)):
+            return found, rows
+    raise ModelError(
+        f"{model.path}: takes several inputs ({', '.join(spec.name for spec in specs)}), and no sizes were found that "
+        "it runs with; say those of one with --input-shape, or audit it with its data."
+    )
+
+
+def _trials(
+    model: Model, specs: list[InputSpec], wanted: tuple[int, ...] | None
+) -> Iterator[dict[str, NDArray[np.generic]]]:
+    """Random inputs in the shapes declared; of a module, in the wanted shape or one that its first layer suggests."""
+    if model.input.shape is not None:
+        trials = trial_batches(specs, model.input.batch or SAMPLES)
+    else:
+        tokens = any(_kind(module) == "Embedding" for module in model.network.modules())
+        kind = torch.int64 if tokens else float_type(model.network)
+        shapes = [wanted] if wanted is not None else _shapes(model)
+        alike = ([replace(spec, shape=shape, dtype=kind) for spec in specs] for shape in shapes)
+        trials = (trial for same in alike for trial in trial_batches(same, SAMPLES))
+    for trial in trials:
+        yield {spec.name: values.numpy() for spec, values in zip(specs, trial, strict=True)}
+
+
 def _shapes(model: Model) -> list[tuple[int, ...]]:
     """Candidates: the declared shape with its open sizes filled in, or what the first layer suggests."""
     if model.input.shape is not None:
@@ -59,8 +103,8 @@ def _shapes(model: Model) -> list[tuple[int, ...]]:
 
 
 def _suggested(module: nn.Module) -> list[tuple[int, ...]]:
-    """Sample shapes that a layer would take, were it the first; a TorchScript module only knows its kind by name."""
-    kind = getattr(module, "original_name", type(module).__name__)
+    """Sample shapes that a layer would take, were it the first."""
+    kind = _kind(module)
     weight = getattr(module, "weight", getattr(module, "weight_ih_l0", None))
     if not isinstance(weight, Tensor):
         return []
@@ -72,6 +116,11 @@ def _suggested(module: nn.Module) -> list[tuple[int, ...]]:
     if kind in ("LSTM", "GRU", "RNN"):
         return [(length, width) for length in (16, 32, 8)]
     return [(16,), (32,), (8,)] if kind == "Embedding" else []
+
+
+def _kind(module: nn.Module) -> str:
+    """The class of a module; a TorchScript module only knows its name."""
+    return str(getattr(module, "original_name", type(module).__name__))
 
 
 def _random(model: Model, shape: tuple[int, ...]) -> Tensor:

@@ -9,23 +9,23 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from audit.checks import run_checks
-from audit.data import choose_fitting, read_data, resolve_task
-from audit.data.dataset import Data
+from audit.data import read_data, resolve_task
+from audit.data.dataset import Data, spread_rows
 from audit.data.labels import UnnamedClasses, listed
 from audit.errors import DataError
 from audit.findings import add_findings
 from audit.measures.contract import Audit
 from audit.measures.report import Report
 from audit.measures.suite import Results, run_suite
-from audit.model import canonical_form, load_model
-from audit.model.base import Model
-from audit.model.batches import accepts, alike, as_fed
+from audit.model import load_model
+from audit.model.base import Model, Preparation
+from audit.model.batches import as_fed
 from audit.model.parity import Parity, check_behaviour, check_parity
 from audit.network.hooks import scores
 from audit.run.assemble import Measured, assemble
+from audit.run.fitting import fit, known_inputs
 from audit.run.overflow import check_finite, ordinary_sizes
 from audit.run.progress import Progress
 from audit.run.reader_warnings import find_warnings
@@ -33,8 +33,8 @@ from audit.run.setup import set_up_audit
 from audit.run.temperature import at_train_loss
 from audit.settings import Settings
 
-PARITY_SAMPLES = 64
-TRACED = 8  # of them, for the first look at a network that does not say what it takes
+Reader = Callable[[Settings, tuple[str, ...], Preparation | None], Data]
+"""Given what the model calls its inputs, and the preprocessing that its own file does."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Sources:
     """Where the model and the data come from."""
 
     load: Callable[[Settings], Model]
-    read: Callable[[Settings], Data]
+    read: Reader
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def audit_sources(
     with progress.stage("load", "Loading the model"):
         model = sources.load(settings)
     with progress.stage("read", "Reading the data"):
-        model, data = _fitted(model, _read(sources.read, settings, model.classes), settings)
+        model, data = fit(model, _read(sources.read, settings, model), settings)
     with progress.stage("parity", "Comparing with the file's own runtime"):
         parity = trusted(model, data)
     with progress.stage("forward", "Running both splits"):
@@ -92,12 +92,13 @@ def audit_sources(
     return Audited(add_findings(report), audit, results)
 
 
-def _read(read: Callable[[Settings], Data], settings: Settings, own: tuple[str, ...] | None) -> Data:
-    """The data, their classes in the order of `--classes`, or else in the model's `own`."""
+def _read(read: Reader, settings: Settings, model: Model) -> Data:
+    """The data, their classes in the order of `--classes`, or else in the model's own."""
+    own, inputs, preparation = model.classes, known_inputs(model), model.preparation
     if settings.classes or own is None:
-        return read(settings)
+        return read(settings, inputs, preparation)
     try:
-        return read(replace(settings, classes=own))
+        return read(replace(settings, classes=own), inputs, preparation)
     except UnnamedClasses as error:
         raise DataError(
             f"{error.subject} are not among the classes that the model file names ({listed(own)}); say with --classes "
@@ -105,30 +106,11 @@ def _read(read: Callable[[Settings], Data], settings: Settings, own: tuple[str, 
         ) from error
 
 
-def _fitted(model: Model, stored: Data, settings: Settings) -> tuple[Model, Data]:
-    """The model in its canonical form, and the data as it takes them: its number type is seen when it first runs."""
-    fed = _fed_as(model, settings)
-    fitting = choose_fitting(stored, model.input.shape, partial(accepts, model), fed, partial(alike, model))
-    example = fitting.example(_parity_rows(stored)[:TRACED], fed)
-    model = canonical_form(model, torch.from_numpy(example), settings=settings)
-    return model, fitting.fit(_fed_as(model, settings))
-
-
-def _parity_rows(data: Data) -> NDArray[np.int64]:
-    return np.linspace(0, len(data.train) - 1, min(PARITY_SAMPLES, len(data.train))).astype(np.int64)
-
-
 def trusted(model: Model, data: Data) -> Parity | None:
     """Shows that the model answers as its file does, every time, each sample by itself."""
-    x = data.train.x[_parity_rows(data)]
+    x = data.train.x[spread_rows(len(data.train))]
     check_behaviour(model, x)
-    return None if model.reference is None else check_parity(model, x)
-
-
-def _fed_as(model: Model, settings: Settings) -> Settings:
-    """Whole numbers for a network that takes whole numbers, such as tokens, unless another type was asked for."""
-    takes_floats = model.input.dtype.is_floating_point
-    return settings if takes_floats or settings.dtype != "auto" else replace(settings, dtype="int64")
+    return None if model.reference is None else check_parity(model, x, data.raw)
 
 
 def _outputs(model: Model, data: Data) -> int:

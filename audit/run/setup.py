@@ -18,6 +18,7 @@ from audit.maths.resample import TEST, TRAIN, Bootstrap
 from audit.measures.contract import Audit
 from audit.model.base import Model
 from audit.model.batches import as_fed
+from audit.model.packing import continuous_only
 from audit.network.capture import Capture
 from audit.network.cost import forward_cost, machine_speed
 from audit.network.hooks import has_convolutions, scores
@@ -51,7 +52,7 @@ def set_up_audit(model: Model, data: Data, task: str, settings: Settings, plan: 
     if plan is None:
         speeds = machine_speed(torch.float64), machine_speed(torch.float32)
         one_batch = example[: model.input.batch]
-        plan = make_plan(_workload(model.network, one_batch, layers, (train[0], test[0])), settings, memory, speeds)
+        plan = make_plan(_workload(model, one_batch, layers, (train[0], test[0])), settings, memory, speeds)
     network = in_precision(model.network, settings, plan.arithmetic)
     standing = sum(part.numel() * part.element_size() for part in (*train, *test, *network.parameters()))
     layers, chunks = _fitted(model, network, layers, train[0], Room(memory, standing), plan)
@@ -90,8 +91,9 @@ def set_up_audit(model: Model, data: Data, task: str, settings: Settings, plan: 
     )
 
 
-def _workload(network: nn.Module, example: Tensor, layers: Layers, splits: tuple[Tensor, Tensor]) -> Workload:
-    train, test = splits
+def _workload(model: Model, example: Tensor, layers: Layers, splits: tuple[Tensor, Tensor]) -> Workload:
+    network, (train, test) = model.network, splits
+    continuous = continuous_only(model.input, torch.ones_like(example[:1]).flatten(1))
     return Workload(
         samples=len(train),
         tests=len(test),
@@ -100,7 +102,7 @@ def _workload(network: nn.Module, example: Tensor, layers: Layers, splits: tuple
         layers=layers.dense,
         curved=not is_piecewise_linear(network),
         beyond=sum(network.get_parameter(name).numel() for name in other_parameters(network, layers.dense)),
-        input_numbers=example[0].numel() if example.is_floating_point() else 0,
+        input_numbers=int(continuous.sum()) if example.is_floating_point() else 0,
         convolves=has_convolutions(network),
     )
 

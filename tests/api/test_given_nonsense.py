@@ -34,7 +34,7 @@ NO_PAIR = r"give a pair \(x, y\), or a torch Dataset or DataLoader that yields s
             r"^LazyLinear: a lazy layer has no weights yet; train it, or run one",
         ),
         ({"train": np.ones((4, 13))}, DataError, rf"^train: a ndarray holds no labelled samples; {NO_PAIR}"),
-        ({"test": DataLoader([{"x": 1, "y": 2}] * 4)}, DataError, rf"^test: holds a dict where samples .*; {NO_PAIR}"),
+        ({"test": DataLoader([{"x": 1}] * 4)}, DataError, r"^test: a dict of x needs one entry y \(or labels\) beside"),
         ({"train": DataLoader([(1, 2, 3)] * 4)}, DataError, rf"^train: holds 3 parts where samples .*; {NO_PAIR}"),
         ({"train": DataLoader([])}, DataError, rf"^train: yields no samples; {NO_PAIR}"),
         (

@@ -307,3 +307,13 @@ def test_the_good_case_is_good(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
         main()
     assert caught.value.code in (0, None)
     assert sorted(path.name for path in Path("out").iterdir()) == ["report.json"]
+
+
+def test_several_columns_to_drop(run: Callable[..., str]) -> None:
+    Path("table").mkdir()
+    for split in ("train", "test"):
+        Path(f"table/{split}.csv").write_text("id,day,f,y\n1,2,3,0\n4,5,6,1\n")
+    assert run("model.onnx", "table", "--drop", "id", "--drop", "days") == (
+        "table/train.csv: has no column 'days' to drop; its columns are id, day, f, y."
+    )
+    assert "samples have shape (1,)" in run("model.onnx", "table", "--drop", "id", "--drop", "day")

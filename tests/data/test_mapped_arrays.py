@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audit.data.arrays import _member
+from audit.data.array_files import _member
 from audit.data.source import rows_of
 from audit.errors import DataError
 

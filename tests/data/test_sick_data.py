@@ -329,6 +329,7 @@ WRITERS = {
     "safetensors": (folders.write_safetensors, X, Y),
     "idx": (folders.write_idx_gz, PX, PY),
     "images": (folders.write_images, PX, PY),
+    "image-parquet": (folders.write_image_parquet, PX, PY),
 }
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from audit.data import read_data
-from audit.errors import DataError
+from audit.errors import DataError, UsageError
 from audit.settings import Settings
 
 ROWS = "1,2,a\n3,4,b\n5,6,a\n"
@@ -223,3 +223,35 @@ def test_two_tables_for_one_split(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         read_data(tmp_path, Settings())
     assert str(error.value) == f"{tmp_path}: train.csv and training.csv both claim the train split; keep one of them."
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("drop", [("id", "note, as text"), ("note, as text", "id", "id")])
+def test_columns_that_are_no_features_are_dropped(tmp_path: Path, suffix: str, drop: tuple[str, ...]) -> None:
+    columns = {"id": ["a7", "b8"], "f": [1.0, 3.0], "note, as text": ["x", "y"], "g": [2.0, 4.0], "y": [0, 1]}
+    if suffix == "csv":
+        tables(tmp_path, 'id,f,"note, as text",g,y\na7,1,x,2,0\nb8,3,y,4,1\n')
+    else:
+        parquets(tmp_path, **columns)
+    data = read_data(tmp_path, Settings(drop=drop))
+    assert data.features == ("f", "g")
+    assert data.train.x.tolist() == [[1, 2], [3, 4]]
+    assert "The column 'id' was dropped (--drop)." in data.notes
+
+
+def test_several_columns_are_dropped_by_one_flag_and_test_may_lack_them(tmp_path: Path) -> None:
+    tables(tmp_path, "id,f,day,y\n1,2,3,a\n4,5,6,b\n", "f,y\n5,b\n2,a\n")
+    assert read_data(tmp_path, Settings(drop=("id, day",))).features == ("f",)
+
+
+def test_an_unknown_column_to_drop(tmp_path: Path) -> None:
+    tables(tmp_path, "f,g,y\n" + ROWS)
+    with pytest.raises(DataError, match=r"train.csv: has no column 'id' to drop; its columns are f, g, y\.$"):
+        read_data(tmp_path, Settings(drop=("id",)))
+
+
+def test_nothing_to_drop_where_there_are_no_columns(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        np.savez(tmp_path / f"{split}.npz", x=np.eye(2), y=np.arange(2))
+    with pytest.raises(UsageError, match=r"^--drop: the npz data of .* have no columns; leave it out\.$"):
+        read_data(tmp_path, Settings(drop=("id",)))

@@ -42,13 +42,14 @@ def test_a_reference_is_fed_the_batch_it_insists_on() -> None:
         return 2 * x
 
     x = np.arange(5, dtype=np.float32)[:, None]
-    np.testing.assert_array_equal(reference_of(forward, torch.float32, 2)(x), 2 * x)
-    np.testing.assert_array_equal(reference_of(forward, torch.float32, None, smallest=8)(x), 2 * x)
+    np.testing.assert_array_equal(reference_of(forward, [torch.float32], 2)(x), 2 * x)
+    np.testing.assert_array_equal(reference_of(forward, [torch.float32], None, smallest=8)(x), 2 * x)
     assert sizes == [2, 2, 2, 8]
 
 
 def test_trials_fill_open_sizes_in() -> None:
-    shapes = [tuple(x.shape) for x in trial_batches(InputSpec("x", (3, None)), 2)]
+    shapes = [tuple(x.shape) for (x,) in trial_batches([InputSpec("x", (3, None))], 2)]
     assert shapes == [(2, 3, size) for size in (8, 16, 32, 64, 224)]
-    (tokens,) = trial_batches(InputSpec("x", (4,), torch.int64), 2)
+    ((tokens, mask),) = trial_batches([InputSpec("x", (4,), torch.int64), InputSpec("mask", (4,))], 2)
     assert tokens.dtype == torch.int64 and set(tokens.flatten().tolist()) <= {0, 1}
+    assert bool((mask == 1).all())

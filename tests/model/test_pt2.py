@@ -20,6 +20,7 @@ from torch_networks import CASES, check_same_network, check_second_derivative, m
 
 from audit.errors import ModelError
 from audit.model import load_model
+from audit.model.parity import check_parity
 from audit.settings import Settings
 
 SLOW = {"tanh", "bias_free", "log_softmax", "attention_time_first", "cross_attention", "encoder_time_first"}
@@ -150,19 +151,20 @@ def test_training_mode_is_refused(tmp_path: Path) -> None:
             load_model(path, Settings())
 
 
-def test_two_inputs_are_refused(tmp_path: Path) -> None:
+def test_an_input_that_the_scores_do_not_read_is_known_but_not_asked_for(tmp_path: Path) -> None:
     class Sum(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.fc = nn.Linear(6, 3)
 
-        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-            return self.fc(x * mask)
+        def forward(self, x: Tensor, extra: Tensor) -> Tensor:
+            return self.fc(x)
 
     with silent():
         torch.export.save(torch.export.export(Sum(), (torch.randn(4, 6), torch.ones(4, 6))), tmp_path / "m.pt2")
-    with pytest.raises(ModelError, match=r"takes 2 inputs \(x, mask\); export a model that takes one tensor"):
-        load_model(tmp_path / "m.pt2", Settings())
+    model = load_model(tmp_path / "m.pt2", Settings())
+    assert ([spec.name for spec in model.inputs], model.unused) == (["x"], ("extra",))
+    assert check_parity(model, np.ones((8, 6), np.float32)).max_abs_diff < 1e-5
 
 
 def test_nan_and_missing_weights(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ class Samples:
     def _spaces(self) -> list[Space]:
         x, x_test = (records.x.to(self.device) for records in (self.audit.train, self.audit.test))
         spaces = []
-        if x.is_floating_point():
+        if self.audit.model.input.has_distances and x.is_floating_point():
             spaces = [Space.of(STANDARDISED, x, x_test, standardise=True), Space.of(INPUT, x, x_test)]
         if self.features is not None:
             spaces.append(Space.of(FEATURES, self.features, self._test_features()))

@@ -19,6 +19,7 @@ from audit.measures.contract import Audit
 from audit.measures.sensitivity.columns import Array, InputColumns, LayerColumns, column
 from audit.measures.sensitivity.maps import first_layer
 from audit.measures.sensitivity.sharpness import NOT_TWICE
+from audit.model.packing import continuous_only
 from audit.network.backward import ForwardPass
 from audit.network.capture import Batch, Capture
 from audit.network.jacobian_norms import JacobianProducts, jacobian_products, largest_norms
@@ -69,8 +70,8 @@ class NormFold:
         if found is None:
             return
         largest = found[: batch.rows]
-        size2 = batch.x[: batch.rows].flatten(1).double().square().sum(1)
-        self._keep("", largest=largest, normalized=size2 * largest.square())
+        x = continuous_only(self._audit.model.input, batch.x[: batch.rows].flatten(1).double())
+        self._keep("", largest=largest, normalized=x.square().sum(1) * largest.square())
 
     def _see_layer(self, layer: DenseLayer, forward: ForwardPass, rows: int) -> None:
         """‖J W‖₂: W's own norm at the scores, by iteration before them; and ‖x‖ or σ_min(X)."""

@@ -22,6 +22,7 @@ from audit.measures.sensitivity.columns import (
 )
 from audit.measures.sensitivity.skips import SkipFold
 from audit.model.batches import as_fed
+from audit.model.packing import continuous_only
 from audit.network.layers import DenseLayer, dense_only
 from audit.network.parameter_gradients import closed_parameters
 from audit.network.record import LayerRecord, Products, Record
@@ -53,7 +54,8 @@ class MapFold:
                 products.layers[name] = type(layer)(record, name)
         invariant = invariant_at(products.layers[self.first.name])
         x = as_fed(audit.network, x)
-        entering = input_columns(products, x.flatten(1).double(), entrance_map, invariant, audit.epsilon)
+        sizes = continuous_only(audit.model.input, x.flatten(1).double())
+        entering = input_columns(products, sizes, entrance_map, invariant, audit.epsilon)
         if entering is not None:
             self._input.append(entering)
         self._skips.see(record, x)

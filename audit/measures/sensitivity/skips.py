@@ -30,11 +30,15 @@ def whole_jacobians(network: nn.Module, layers: Sequence[DenseLayer], x: Tensor,
     def keep(name: str) -> Callable[..., None]:
         return lambda _module, given, _answer: inputs[name].append(given[0])
 
+    def differentiable(_module: nn.Module, given: tuple[Tensor, ...]) -> Tensor | None:
+        return None if given[0].requires_grad else given[0].detach().requires_grad_()  # a constant, such as a mask
+
     # every activation gets a derivative: those before the first layer follow from parameters, or from the input itself
     values = {name: parameter.detach().requires_grad_() for name, parameter in network.named_parameters()}
     x = x.clone().requires_grad_() if x.is_floating_point() else x
     with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-        with hooked(network, {layer.module: keep(layer.name) for layer in layers}):
+        before = {layer.module: differentiable for layer in layers}
+        with hooked(network, {layer.module: keep(layer.name) for layer in layers}, before):
             f: Tensor = functional_call(network, values, (x,)).reshape(len(x), -1)
         targets = [given for layer in layers for given in inputs[layer.name]]
         rows_of_f = [torch.autograd.grad(f_c, targets, retain_graph=True, materialize_grads=True) for f_c in f.sum(0)]

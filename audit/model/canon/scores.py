@@ -54,7 +54,7 @@ def shape_text(shape: Shape | None) -> str:
     return f"[{', '.join(free[axis] if size is None else str(size) for axis, size in enumerate(shape))}]"
 
 
-def guard(network: fx.GraphModule, output: str, trials: Iterable[Tensor]) -> tuple[str, tuple[str, ...]]:
+def guard(network: fx.GraphModule, output: str, trials: Iterable[tuple[Tensor, ...]]) -> tuple[str, tuple[str, ...]]:
     """Probabilities that no rule explains are not scores: let the network end in their logarithm.
 
     The name of the head in HEADS that leads back to them, and the sentence that says so.
@@ -68,15 +68,15 @@ def guard(network: fx.GraphModule, output: str, trials: Iterable[Tensor]) -> tup
     return head, unexplained_notes(output, head)
 
 
-def unexplained_head(network: Callable[[Tensor], Tensor], trials: Iterable[Tensor]) -> str:
+def unexplained_head(network: Callable[..., Tensor], trials: Iterable[tuple[Tensor, ...]]) -> str:
     """What the first trial that runs gives: "softmax" for probabilities, "log_softmax" for their logarithms."""
     for x in trials:
         try:
             with torch.no_grad(), quiet():
-                answer = network(x)
+                answer = network(*x)
         except Exception:  # a size that was only guessed
             continue
-        return _kind_of_rows(answer, len(x))
+        return _kind_of_rows(answer, len(x[0]))
     return "none"
 
 

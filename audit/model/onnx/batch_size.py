@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
 from audit.model.batches import FREE_SIZES
 from audit.model.onnx.constant_folding import fold
@@ -20,19 +20,26 @@ CLOSE = 1e-3
 
 def free_batch_size(model: ModelProto) -> tuple[ModelProto, int | None]:
     """The folded model with a free batch size, or with its own where the graph insists on that; and that size."""
-    shape = tensor_type(model.graph.input[0]).shape
-    size = shape[0] if shape else None
+    size = declared_batch(model.graph.input)
     fixed = _copy(model)
     fold(fixed)
     if size is None:
         return fixed, None
     freed = _copy(model)
-    freed.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    for value in freed.graph.input:
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
     freed.graph.output[0].type.tensor_type.ClearField("shape")
     fold(freed)
     open_constants(fixed, freed, size)
     fold(freed)
     return (freed, None) if _agree(fixed, freed, size) else (fixed, size)
+
+
+def declared_batch(inputs: Sequence[ValueInfoProto]) -> int | None:
+    """The batch size that the file writes into its inputs; None where one of them leaves it open."""
+    shapes = [tensor_type(value).shape for value in inputs]
+    sizes = [shape[0] if shape else None for shape in shapes]
+    return None if None in sizes else sizes[0]
 
 
 def _copy(model: ModelProto) -> ModelProto:
@@ -43,18 +50,18 @@ def _copy(model: ModelProto) -> ModelProto:
 
 def _agree(fixed: ModelProto, freed: ModelProto, size: int) -> bool:
     """Two batches through the fixed graph, both at once through the free one: the same answers?"""
-    name, output = fixed.graph.input[0].name, fixed.graph.output[0].name
+    output = fixed.graph.output[0].name
     try:
         old, new = Session(fixed), Session(freed)
     except RuntimeFailure:
         return False
-    for x in trial_inputs(tensor_type(fixed.graph.input[0]), 2 * size):
+    for feeds in trial_feeds(fixed.graph.input, 2 * size):
         try:
-            halves = [old.run([output], {name: x[start : start + size]})[0] for start in (0, size)]
+            halves = [old.run([output], rows_of(feeds, start, size))[0] for start in (0, size)]
         except RuntimeFailure:
             continue
         try:
-            whole = new.run([output], {name: x})[0]
+            whole = new.run([output], feeds)[0]
         except RuntimeFailure:
             return False
         return _same(np.concatenate([np.atleast_1d(half) for half in halves]), np.atleast_1d(whole), 2 * size)
@@ -69,11 +76,20 @@ def _same(expected: Array, answer: Array, samples: int) -> bool:
     return bool(np.allclose(expected, answer, rtol=0, atol=CLOSE * scale, equal_nan=True))
 
 
-def trial_inputs(kind: TensorType, count: int) -> Iterator[Array]:
-    """Random batches of `count` samples, one for every guess at the sizes that the file leaves open."""
-    rest = (kind.shape or ())[1:]
-    for guess in FREE_SIZES if None in rest else FREE_SIZES[:1]:
-        yield random_input((count, *(guess if size is None else size for size in rest)), kind.element)
+def trial_feeds(inputs: Sequence[ValueInfoProto], count: int) -> Iterator[dict[str, Array]]:
+    """Random batches of `count` samples for all inputs, one for every guess at the sizes that the file leaves open."""
+    kinds = {value.name: tensor_type(value) for value in inputs}
+    rests = {name: (kind.shape or ())[1:] for name, kind in kinds.items()}
+    for guess in FREE_SIZES if any(None in rest for rest in rests.values()) else FREE_SIZES[:1]:
+        yield {
+            name: random_input((count, *(guess if size is None else size for size in rests[name])), kind.element, name)
+            for name, kind in kinds.items()
+        }
+
+
+def rows_of(feeds: dict[str, Array], start: int, count: int) -> dict[str, Array]:
+    """Some of the samples."""
+    return {name: x[start : start + count] for name, x in feeds.items()}
 
 
 # following the freed axis through the graph

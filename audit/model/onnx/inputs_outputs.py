@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from audit.errors import ModelError, UsageError
 from audit.model.canon.scores import is_row, shape_text
-from audit.model.onnx.batch_size import trial_inputs
+from audit.model.onnx.batch_size import rows_of, trial_feeds
 from audit.model.onnx.graph import FLOATS, Array, add_constant, fresh, producers, set_nodes
 from audit.model.onnx.runtime import RuntimeFailure, Session, numpy_dtype
 from audit.model.onnx.types import TensorType, infer_types, tensor_type
@@ -47,8 +48,8 @@ def _is_scores(model: ModelProto, name: str, types: dict[str, TensorType]) -> bo
     return (maker is not None and maker.op_type == "ZipMap") or types.get(name, TensorType()).element in FLOATS
 
 
-def choose_input(path: Path, model: ModelProto, wanted: str | None, fixed: Collection[str] = ()) -> str:
-    """The input that takes the samples; every other one is fixed at a constant, or has a default value in the file."""
+def choose_inputs(path: Path, model: ModelProto, wanted: str | None, fixed: Collection[str] = ()) -> list[str]:
+    """The inputs that every sample brings, the wanted one first; all others are fixed, or have a value in the file."""
     types = infer_types(model)
     names = [value.name for value in model.graph.input if value.name not in fixed]
     if wanted is not None and wanted not in names:
@@ -57,14 +58,28 @@ def choose_input(path: Path, model: ModelProto, wanted: str | None, fixed: Colle
         raise ModelError(
             f"{path}: the scores do not depend on any input, so there is nothing to audit; export it again."
         )
-    fed = wanted or names[0]
-    others = [name for name in names if name != fed]
+    dims = {value.name: value.type.tensor_type.shape.dim for value in model.graph.input}
+    fed = wanted or next((name for name in names if _is_per_sample(dims[name], dims[name])), names[0])
+    others = [name for name in names if name != fed and not _is_per_sample(dims[name], dims[fed])]
     if others:
+        asked = ",".join(f"{name}=VALUE" for name in others)
         raise ModelError(
-            f"{path}: the model needs {len(names)} inputs at once, {_listed(names, types)}, and only one takes the "
-            f"samples; hold the others at a constant, such as --fix-input {','.join(f'{name}=0' for name in others)}."
+            f"{path}: the model needs {_listed(others, types)} beside {fed!r}, not one for each sample; hold "
+            f"{'them' if len(others) > 1 else 'it'} at the value that the model is used with, by --fix-input {asked}."
         )
-    return _fit_input(path, fed, types.get(fed, TensorType()))
+    chosen = [fed, *(name for name in names if name != fed)]
+    return [_fit_input(path, name, types.get(name, TensorType())) for name in chosen]
+
+
+def _is_per_sample(dims: Sequence[Any], fed: Sequence[Any]) -> bool:
+    """Whether an input's first axis counts the samples: it is open, or as long as that of the fed input."""
+    if not dims or not fed:
+        return False
+    named, size = dims[0].dim_param, dims[0].dim_value
+    elsewhere = bool(fed[0].dim_param) and fed[0].dim_param in [dim.dim_param for dim in dims[1:]]
+    if elsewhere:  # a state [layers, n, width]
+        return False
+    return bool(named) or size == 0 or (size == fed[0].dim_value and len(dims) > 1)
 
 
 def _fit_input(path: Path, name: str, kind: TensorType) -> str:
@@ -84,7 +99,14 @@ def fix_sizes(path: Path, model: ModelProto, sizes: tuple[int, ...] | None) -> N
     """Write the sizes of one sample that `--input-shape` names into an input that leaves them open."""
     if sizes is None:
         return
-    declared = model.graph.input[0]
+    several = len(model.graph.input) > 1
+    for declared in model.graph.input:
+        shape = tensor_type(declared).shape or (None,)
+        if not several or (None in shape[1:] and len(shape) == len(sizes) + 1):
+            _fix_size(path, declared, sizes)
+
+
+def _fix_size(path: Path, declared: ValueInfoProto, sizes: tuple[int, ...]) -> None:
     kind = tensor_type(declared)
     rest = kind.shape[1:] if kind.shape is not None else (None,) * len(sizes)
     if len(rest) != len(sizes) or any(own not in (None, size) for own, size in zip(rest, sizes, strict=True)):
@@ -146,12 +168,12 @@ def wanted_values(path: Path, model: ModelProto, asked: Sequence[str] | None) ->
     return values
 
 
-def fixed_inputs(path: Path, model: ModelProto, fed: str, values: dict[str, float]) -> list[FixedInput]:
-    """Every input but the fed one, at its value; one that does not matter to the audited output is fixed at zero."""
+def fixed_inputs(path: Path, model: ModelProto, fed: Sequence[str], values: dict[str, float]) -> list[FixedInput]:
+    """Every input but the fed ones, at its value; one that does not matter to the audited output is fixed at zero."""
     own = {tensor.name for tensor in model.graph.initializer}
     declared = {value.name: value for value in model.graph.input if value.name not in own}
-    others = {name: value for name, value in declared.items() if name != fed}
-    return [_fixed(path, value, declared[fed], values.get(name, 0.0)) for name, value in others.items()]
+    others = {name: value for name, value in declared.items() if name not in fed}
+    return [_fixed(path, value, declared[fed[0]], values.get(name, 0.0)) for name, value in others.items()]
 
 
 def _fixed(path: Path, declared: ValueInfoProto, fed: ValueInfoProto, value: float) -> FixedInput:
@@ -179,7 +201,8 @@ def fix_inputs(model: ModelProto, fed: str, fixed: Sequence[FixedInput]) -> None
     nodes = [node for one in wanted.values() for node in _constant(graph, one, fed)]
     set_nodes(graph, [*nodes, *graph.node])
     if wanted and _takes_one_sample_only(model):
-        graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+        for value in graph.input:
+            value.type.tensor_type.shape.dim[0].dim_value = 1
 
 
 def _constant(graph: GraphProto, fixed: FixedInput, fed: str) -> list[NodeProto]:
@@ -206,22 +229,21 @@ def _constant(graph: GraphProto, fixed: FixedInput, fed: str) -> list[NodeProto]
 
 def _takes_one_sample_only(model: ModelProto) -> bool:
     """Whether a constant of its own batch size, 1, leaves the graph no other."""
-    declared, output = model.graph.input[0], model.graph.output[0].name
-    kind = tensor_type(declared)
+    output, kind = model.graph.output[0].name, tensor_type(model.graph.input[0])
     if not kind.shape or kind.shape[0] is not None:
         return False
     session = Session(model)
-    for x in trial_inputs(kind, 2):
-        one, two = (_rows(session, output, declared.name, part) for part in (x[:1], x))
+    for feeds in trial_feeds(model.graph.input, 2):
+        one, two = (_answered(session, output, rows_of(feeds, 0, count)) for count in (1, 2))
         if one is not None:
             return two != 2
     return False
 
 
-def _rows(session: Session, output: str, name: str, x: Array) -> int | None:
-    """How many rows the answer to x has; None where x does not run."""
+def _answered(session: Session, output: str, feeds: dict[str, Array]) -> int | None:
+    """How many rows the answer has; None where these inputs do not run."""
     try:
-        return len(np.atleast_1d(session.run([output], {name: x})[0]))
+        return len(np.atleast_1d(session.run([output], feeds)[0]))
     except RuntimeFailure:
         return None
 

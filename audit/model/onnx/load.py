@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from audit.errors import ModelError
 from audit.model.base import InputSpec, Model
 from audit.model.batches import trial_batches
 from audit.model.canon.scores import TRIALS, guard
 from audit.model.foreign import check_weights
-from audit.model.onnx.batch_size import free_batch_size
+from audit.model.onnx.batch_size import declared_batch, free_batch_size
 from audit.model.onnx.convert import convert
 from audit.model.onnx.dense import rewrite_dense
 from audit.model.onnx.file import Source, read_file
 from audit.model.onnx.graph import opset, walk
 from audit.model.onnx.inputs_outputs import (
     FixedInput,
-    choose_input,
+    choose_inputs,
     choose_output,
     fix_inputs,
     fix_sizes,
@@ -30,6 +30,8 @@ from audit.model.onnx.inputs_outputs import (
     wanted_values,
 )
 from audit.model.onnx.outputs import take_off_head
+from audit.model.onnx.prefix import Prefix, split_off
+from audit.model.onnx.preparation import WholeFile, preparation_note, preparation_of
 from audit.model.onnx.runtime import Feed, Reference
 from audit.model.onnx.simplify import class_labels, refuse, simplified
 from audit.model.onnx.types import tensor_type
@@ -53,9 +55,9 @@ def load(path: Path, settings: Settings) -> Model:
     """The network in `path`, with its scores [n, C] and the file itself in onnxruntime as the reference."""
     source = read_file(path)
     output = choose_output(path, source.model, settings.output)
-    given = _with_one_input(source, output, settings)
+    given = _with_inputs(source, output, settings)
     freed, batch = free_batch_size(given.model)
-    taken = replace(given.input, batch=batch)
+    taken = [replace(spec, batch=batch) for spec in given.inputs]
     refuse(path, freed.graph)
     head, head_notes = take_off_head(path, freed)
     dense_notes = rewrite_dense(freed)
@@ -64,7 +66,7 @@ def load(path: Path, settings: Settings) -> Model:
     if head == "none":
         head, unexplained = guard(network, output, trial_batches(taken, batch or TRIALS))
         head_notes += unexplained
-    graph_notes = (*_batch_notes(given.input.batch, batch), *_weight_notes(given.model, freed))
+    graph_notes = (*_batch_notes(given.inputs[0].batch, batch), *_weight_notes(given.model, freed))
     names, ops = _layers(network)
     labels = class_labels(source.model, output)
     return Model(
@@ -72,7 +74,9 @@ def load(path: Path, settings: Settings) -> Model:
         path=path,
         format="onnx",
         sha256=source.sha256,
-        input=taken,
+        input=taken[0],
+        others=tuple(taken[1:]),
+        unused=given.unused,
         output=output,
         head=head,
         opset=opset(source.model) or None,
@@ -80,6 +84,7 @@ def load(path: Path, settings: Settings) -> Model:
         names=names,
         notes=(*given.notes, *graph_notes, *head_notes, *dense_notes, *_class_notes(labels)),
         classes=tuple(map(str, labels)) or None,
+        preparation=preparation_of(path, given.prefix) if given.prefix is not None else None,
         reference=_reference(source, given, output),
         reference_name="onnxruntime",
     )
@@ -87,35 +92,45 @@ def load(path: Path, settings: Settings) -> Model:
 
 @dataclass(frozen=True)
 class _Given:
-    """The graph of a file with one input, every other one at a constant."""
+    """The graph of a file with the inputs that samples bring, every other one at a constant."""
 
     model: ModelProto
-    input: InputSpec  # as the file declares it, its own batch size included
+    prefix: Prefix | None  # what the file does to raw samples before its network, cut off
+    inputs: list[InputSpec]  # as the file declares them, its own batch size included
     fixed: list[FixedInput]
+    unused: tuple[str, ...]  # of the fixed ones, those that nothing reads
     notes: tuple[str, ...]
 
 
-def _with_one_input(source: Source, output: str, settings: Settings) -> _Given:
+def _with_inputs(source: Source, output: str, settings: Settings) -> _Given:
     path, simple = source.path, simplified(source.model, output)
+    prefix = split_off(simple) if not settings.fix_input else None
+    if any(tensor_type(value).element == TensorProto.STRING for value in simple.graph.input):
+        refuse(path, simple.graph)  # what is done to text stands before what is wrong with an input of text
     values = wanted_values(path, source.model, settings.fix_input)
-    fed = choose_input(path, simple, settings.input, values)
-    fixed = fixed_inputs(path, source.model, fed, values)
-    fix_inputs(simple, fed, fixed)
+    fed = choose_inputs(path, simple, settings.input, values)
+    fixed = fixed_inputs(path, source.model, fed, values) if prefix is None else []
+    fix_inputs(simple, fed[0], fixed)
     fix_sizes(path, simple, settings.input_shape)
-    return _Given(simple, _declared_input(path, simple), fixed, fixed_notes(fixed, values))
+    unused = tuple(one.name for one in fixed if one.name not in values)
+    notes = (preparation_note(prefix),) if prefix is not None else fixed_notes(fixed, values)
+    return _Given(simple, prefix, _declared_inputs(path, simple), fixed, unused, notes)
 
 
-def _declared_input(path: Path, model: ModelProto) -> InputSpec:
-    """The input as the file declares it, its own batch size included."""
-    name = model.graph.input[0].name
-    kind = tensor_type(model.graph.input[0])
+def _declared_inputs(path: Path, model: ModelProto) -> list[InputSpec]:
+    batch = declared_batch(model.graph.input)
+    return [_declared_input(path, value, batch) for value in model.graph.input]
+
+
+def _declared_input(path: Path, value: ValueInfoProto, batch: int | None) -> InputSpec:
+    kind = tensor_type(value)
     if kind.element not in DTYPES:
         raise ModelError(
-            f"{path}: the input {name!r} takes {TensorProto.DataType.Name(kind.element).lower()} numbers, which no "
-            "data here can be turned into; export the model with a float input."
+            f"{path}: the input {value.name!r} takes {TensorProto.DataType.Name(kind.element).lower()} numbers, which "
+            "no data here can be turned into; export the model with a float input."
         )
     shape = kind.shape[1:] if kind.shape is not None else None
-    return InputSpec(name, shape, DTYPES[kind.element], kind.shape[0] if kind.shape else None)
+    return InputSpec(value.name, shape, DTYPES[kind.element], batch)
 
 
 def _converted(path: Path, proto: ModelProto) -> torch.fx.GraphModule:
@@ -154,9 +169,12 @@ def _class_notes(labels: list[Any]) -> tuple[str, ...]:
     return (f"The file names its classes {', '.join(map(str, labels))}, in this order.",) if labels else ()
 
 
-def _reference(source: Source, given: _Given, output: str) -> Reference:
-    element = next(number for number, dtype in DTYPES.items() if dtype == given.input.dtype)
+def _reference(source: Source, given: _Given, output: str) -> Reference | WholeFile:
     labels = class_labels(source.model, output)
-    feed = Feed(given.input.name, element, given.input.batch, {one.name: one.array for one in given.fixed})
+    if given.prefix is not None:
+        return WholeFile(source.path, source.model, given.prefix, output, labels)
+    numbers = {dtype: number for number, dtype in DTYPES.items()}
+    elements = {spec.name: numbers[spec.dtype] for spec in given.inputs}
+    feed = Feed(elements, given.inputs[0].batch, {one.name: one.array for one in given.fixed})
     unquantised = not any(node.op_type == "DequantizeLinear" for node in walk(source.model.graph))
     return Reference(source.path, feed, output, labels, optimise=unquantised)

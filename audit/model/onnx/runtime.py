@@ -63,10 +63,12 @@ def numpy_dtype(element: int) -> np.dtype[Any]:
     return np.dtype(helper.tensor_dtype_to_np_dtype(element))
 
 
-def random_input(shape: tuple[int, ...], element: int) -> Array:
-    """A seeded input to try a graph with: standard normal floats, or zeros and ones."""
+def random_input(shape: tuple[int, ...], element: int, name: str = "") -> Array:
+    """A seeded input to try a graph with: standard normal floats, or zeros and ones; a mask that hides nothing."""
     draws = np.random.default_rng(SEED)
     dtype = numpy_dtype(element)
+    if "mask" in name.lower():
+        return np.ones(shape, dtype)
     values = draws.integers(0, 2, shape) if dtype.kind in "iub" else draws.standard_normal(shape)
     return values.astype(dtype)
 
@@ -75,14 +77,13 @@ def random_input(shape: tuple[int, ...], element: int) -> Array:
 class Feed:
     """How samples are given to a file."""
 
-    name: str  # of the input that takes them
-    element: int  # their type, as ONNX numbers it
+    elements: Mapping[str, int]  # of each input that takes a part of them: its type, as ONNX numbers it
     batch: int | None  # a batch size the file insists on
     others: Mapping[str, Callable[[Array], Array]]  # what each other input is given beside a batch of samples
 
 
 class Reference:
-    """The user's own file in onnxruntime: raw inputs [n, ...] to the audited output [n, ...]; opened when first called.
+    """The user's own file in onnxruntime: raw inputs, each [n, ...], to the audited output; opened when first called.
 
     A file with a fixed batch size is fed in batches of that size, the last one filled up with its last sample.
     """
@@ -91,24 +92,33 @@ class Reference:
         self._path, self._feed, self._output, self._classes, self._optimise = path, feed, output, classes, optimise
         self._session: Session | None = None
 
-    def __call__(self, x: Array) -> Array:
-        """The file's answer to x."""
+    def __call__(self, *inputs: Array) -> Array:
+        """The file's answer."""
+        given = zip(self._feed.elements.items(), inputs, strict=True)
+        feeds = {name: x.astype(numpy_dtype(element)) for (name, element), x in given}
         try:
             self._session = self._session or Session(self._path, self._optimise)
-            return self._answer(self._session, x.astype(numpy_dtype(self._feed.element)))
+            return self._answer(self._session, feeds)
         except RuntimeFailure as failure:
             raise ModelError(
                 f"{self._path}: onnxruntime cannot run this model ({failure}), so nothing can vouch for the converted "
                 "network; re-export it with another opset, or update onnxruntime."
             ) from failure
 
-    def _answer(self, session: Session, x: Array) -> Array:
-        return np.concatenate([self._once(session, part)[:count] for part, count in batches(x, self._feed.batch)])
+    def _answer(self, session: Session, feeds: dict[str, Array]) -> Array:
+        rows = batches(np.arange(len(next(iter(feeds.values())))), self._feed.batch)
+        answers = (self._once(session, {name: x[part] for name, x in feeds.items()})[:count] for part, count in rows)
+        return np.concatenate(list(answers))
 
-    def _once(self, session: Session, x: Array) -> Array:
+    def _once(self, session: Session, feeds: dict[str, Array]) -> Array:
+        x = next(iter(feeds.values()))
         constants = {name: constant(x) for name, constant in self._feed.others.items()}
-        result = session.run([self._output], {self._feed.name: x, **constants})[0]
-        if isinstance(result, list):  # a ZipMap: one dictionary per sample
-            result = np.array([[row[label] for label in self._classes] for row in result])
-        answer = np.asarray(result)
-        return answer.reshape(len(x), -1) if answer.ndim < 2 or len(answer) != len(x) else answer
+        return as_scores(session.run([self._output], {**feeds, **constants})[0], self._classes, len(x))
+
+
+def as_scores(result: Any, classes: list[Any], samples: int) -> Array:
+    """An answer of onnxruntime as an array with one row for each sample."""
+    if isinstance(result, list):  # a ZipMap: one dictionary per sample
+        result = np.array([[row[label] for label in classes] for row in result])
+    answer = np.asarray(result)
+    return answer.reshape(samples, -1) if answer.ndim < 2 or len(answer) != samples else answer

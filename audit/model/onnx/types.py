@@ -16,7 +16,10 @@ from audit.model.onnx.graph import opset, with_graph
 SMALL = 1024
 """Elements up to which an initializer may matter to shape inference: shapes, axes and repeats are never longer."""
 
-SCALINGS = ("Scaler", "Normalizer", "Imputer", "Binarizer")
+SCALINGS = ("Scaler", "Normalizer")
+"""Operators of ai.onnx.ml that keep the shape and give floats."""
+REPLACEMENTS = ("Imputer", "Binarizer")
+"""… and that keep the number type, too."""
 ACTIVATIONS = (
     "Gelu",
     "FastGelu",
@@ -103,6 +106,7 @@ def _inferable(node: NodeProto) -> NodeProto:
     """A node that shape inference knows, where it does not know one that keeps the shape."""
     if node.op_type in SCALINGS and node.domain == "ai.onnx.ml":
         return helper.make_node("Cast", node.input[:1], node.output[:1], to=TensorProto.FLOAT)
-    if node.op_type in ACTIVATIONS and node.domain == "com.microsoft":
+    replaces = node.op_type in REPLACEMENTS and node.domain == "ai.onnx.ml"
+    if replaces or (node.op_type in ACTIVATIONS and node.domain == "com.microsoft"):
         return helper.make_node("Identity", node.input[:1], node.output[:1])
     return node

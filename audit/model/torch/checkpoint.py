@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from audit.errors import ModelError, UsageError
-from audit.model.base import InputSpec, Model
-from audit.model.batches import float_type
+from audit.model.base import Model
 from audit.model.detect import detect, sha256
-from audit.model.foreign import check_weights, first_line, input_name, quiet
+from audit.model.foreign import check_weights, first_line, quiet
+from audit.model.packing import inputs_of
 from audit.settings import Settings
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "network", "weights", "module")
@@ -40,12 +40,14 @@ def load(path: Path, settings: Settings) -> Model:
         network = _network(found, path, settings.arch, notes)
     network = network.eval().requires_grad_(False)
     check_weights(network.state_dict(), path)
+    inputs = inputs_of(network)
     return Model(
         network=network,
         path=path,
         format=form,
         sha256=sha256(path),
-        input=InputSpec(input_name(network), shape=None, dtype=float_type(network)),
+        input=inputs[0],
+        others=inputs[1:],
         output=settings.output or "",
         notes=tuple(notes),
     )

@@ -216,8 +216,8 @@ def follow_weights(work: WorkingGraph, dtype: torch.dtype) -> None:
         kind = work.graph.call_function(getattr, (anchor, "dtype"))
         place = work.graph.call_function(getattr, (anchor, "device"))
     for node in list(work.graph.nodes):
-        if node.op != "call_function" or node in (kind, place):
-            continue
+        if node.op != "call_function" or node in (kind, place) or node.target is aten.view.dtype:
+            continue  # a view of the same bits in another type means that type
         _name_float_type(node)
         _widen_integers(work, node, kind)
         node.args, node.kwargs = (_followed(part, kind, place) for part in (node.args, node.kwargs))

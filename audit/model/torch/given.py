@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from audit.errors import ModelError, UsageError
+from audit.errors import DataError, ModelError, UsageError
 from audit.model import load_model
-from audit.model.base import InputSpec, Model
-from audit.model.batches import float_type
-from audit.model.foreign import check_weights, first_line, input_name, quiet
+from audit.model.base import Model
+from audit.model.foreign import check_weights, first_line, quiet
+from audit.model.packing import inputs_of
 from audit.settings import Settings
 
 WRAPPERS = ("module", "_orig_mod")  # of DataParallel and DistributedDataParallel, of torch.compile
@@ -38,12 +38,14 @@ def given_network(module: nn.Module, settings: Settings) -> Model:
     for parameter in network.parameters():
         parameter.requires_grad_(False).grad = None
     check_weights(network.state_dict(), path)
+    inputs = inputs_of(network)
     return Model(
         network=network,
         path=path,
         format="torchscript" if isinstance(network, torch.jit.ScriptModule) else "module",
         sha256=_digest(network),
-        input=InputSpec(input_name(network), shape=None, dtype=float_type(network)),
+        input=inputs[0],
+        others=inputs[1:],
         output=settings.output or "",
         notes=(f"{hooks} hooks on the module's layers were left out.",) if hooks else (),
     )
@@ -101,6 +103,37 @@ def _digest(network: nn.Module) -> str:
 def is_estimator(model: Any) -> bool:
     """Whether it follows scikit-learn's conventions."""
     return hasattr(model, "predict") and hasattr(model, "get_params") and not isinstance(model, nn.Module)
+
+
+def is_pipeline(model: Any) -> bool:
+    """Whether it is a scikit-learn pipeline, or a search over pipelines that has found one."""
+    return is_estimator(model) and hasattr(fitted(model), "steps")
+
+
+def fitted(model: Any) -> Any:
+    """The estimator that a search, such as GridSearchCV, has found; else the model itself."""
+    return getattr(model, "best_estimator_", model)
+
+
+def transformed(pipeline: Any, x: Any, name: str) -> Any:
+    """Samples as the pipeline's last step gets them."""
+    if len(pipeline.steps) < 2:
+        return x
+    try:
+        with quiet():
+            return pipeline[:-1].transform(x)
+    except Exception as error:  # its steps complain in as many ways as there are transformers
+        raise DataError(
+            f"{name}: the pipeline cannot transform these samples ({first_line(error)}); give them as it was fitted on."
+        ) from error
+
+
+def feature_names(pipeline: Any) -> tuple[str, ...] | None:
+    """What the features that its last step gets are called, where its other steps tell."""
+    try:
+        return tuple(map(str, pipeline[:-1].get_feature_names_out()))
+    except Exception:  # not every transformer can say
+        return None
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from audit.model.batches import as_fed, float_type, reference_of, runs
 from audit.model.canon.heads import find_head
 from audit.model.canon.scores import head_note, require_row, unexplained_head, unexplained_notes
 from audit.model.foreign import first_line, quiet
+from audit.model.torch.exported import model_of
 from audit.model.torch.outputs import Run, TorchTail, choose_output, named_outputs
-from audit.model.torch.program import model_of
 from audit.model.torch.torchscript import NOTE, converted, recorded
 from audit.settings import Settings
 
@@ -48,7 +48,7 @@ def to_graph(model: Model, example: Tensor, settings: Settings) -> Model:
         found,
         input=InputSpec(model.input.name, tuple(x.shape[1:]), x.dtype, found.input.batch),
         notes=(*model.notes, *found.notes),
-        reference=reference_of(_one_output(model.network, output), x.dtype, None),
+        reference=reference_of(_one_output(model.network, output), [x.dtype], None),
         reference_name=name,
     )
 
@@ -183,7 +183,7 @@ def _as_it_is(model: Model, output: str, x: Tensor, problem: Exception | None) -
     explained = head != "none"
     inverse = "none" if explained and _leave_out(network, output, x, head) else head
     if not explained:
-        head = inverse = unexplained_head(Eager(network, output, "none"), [x])
+        head = inverse = unexplained_head(Eager(network, output, "none"), [(x,)])
     scores = Eager(network, output, inverse).eval().requires_grad_(False)
     layers = [path for path, module in scores.named_modules() if isinstance(module, nn.Linear)]
     why = f"The network could not be exported as a graph ({first_line(problem)}); it runs as it is." if problem else ""

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
-from torch.utils._pytree import tree_leaves
 
 from audit.errors import ModelError
-from audit.model.base import InputSpec, Model
-from audit.model.batches import float_type, reference_of, trial_batches
-from audit.model.canon.scores import TRIALS, guard, head_note
-from audit.model.foreign import quiet
 from audit.model.torch.dense import dense_layers, keep_sample_axis
 from audit.model.torch.formulas import DECOMPOSITIONS, follow_weights, tidy
 from audit.model.torch.graph import Constants, Node, WorkingGraph
@@ -74,10 +68,8 @@ def _working_graph(program: ExportedProgram, path: Path) -> WorkingGraph:
             copies[node] = _input(work, node, specs[node.name])
         elif node.op != "output":
             copies[node] = _copied(work, node, copies, program.graph_module)
-    inputs = [node.name for node in work.graph.nodes if node.op == "placeholder"]
-    if len(inputs) != 1:
-        names = ", ".join(inputs)
-        raise ModelError(f"{path}: takes {len(inputs)} inputs ({names}); export a model that takes one tensor.")
+    if not any(node.op == "placeholder" for node in work.graph.nodes):
+        raise ModelError(f"{path}: takes no tensor, so there is nothing to audit; export a model with an input.")
     work.outputs = dict(_outputs(program, copies))
     return work
 
@@ -160,105 +152,3 @@ def _widened(tensor: Tensor, kind: torch.dtype, is_parameter: bool) -> Tensor:
 def _working_type(work: WorkingGraph) -> torch.dtype:
     floats = (tensor.dtype for tensor in work.tensors.values() if tensor.is_floating_point())
     return next(floats, torch.float32)
-
-
-# the model around it
-
-
-def model_of(
-    program: ExportedProgram, path: Path, form: str, digest: str, wish: str | None, reference_name: str
-) -> Model:
-    """A `Model` around an exported program, whatever it was exported from."""
-    with quiet():
-        found = canonical(program, path, wish)
-    name, fake = _declared_input(program)
-    batch = None if isinstance(fake.shape[0], torch.SymInt) else int(fake.shape[0])
-    freed = batch is not None and _takes_any_batch(found.network, program, fake)
-    sizes = tuple(None if isinstance(size, torch.SymInt) else int(size) for size in fake.shape[1:])
-    spec = InputSpec(name, sizes, _audited_type(fake.dtype, found.network), None if freed else batch)
-    head, head_notes = _head(found, program, fake, spec)
-    forward, smallest = _forward(program, found.output), _smallest_batch(program, fake)
-    return Model(
-        network=found.network,
-        path=path,
-        format=form,
-        sha256=digest,
-        input=spec,
-        output=found.output,
-        head=head,
-        ops=found.ops,
-        names=found.names,
-        notes=(*head_notes, *_notes(batch, freed, fake.dtype)),
-        reference=reference_of(forward, fake.dtype, batch, smallest),
-        reference_name=reference_name,
-    )
-
-
-def _head(found: Canonical, program: ExportedProgram, fake: Tensor, spec: InputSpec) -> tuple[str, tuple[str, ...]]:
-    """The final layer that was taken off, or what the outputs show when the network is tried; and a sentence."""
-    if found.head != "none":
-        return found.head, (head_note(found.output, found.head),)
-    own = _saved_inputs(program)[:1]
-    trials = chain(trial_batches(spec, spec.batch or TRIALS), (x.to(spec.dtype) for x in own))
-    return guard(found.network, found.output, trials)
-
-
-def _declared_input(program: ExportedProgram) -> tuple[str, Tensor]:
-    """Name and recorded (fake) value of the one tensor the program takes."""
-    specs = program.graph_signature.input_specs
-    name = next(s.arg.name for s in specs if s.kind is InputKind.USER_INPUT and isinstance(s.arg, TensorArgument))
-    return name, next(node.meta["val"] for node in program.graph.nodes if node.name == name)
-
-
-def _audited_type(dtype: torch.dtype, network: torch.nn.Module) -> torch.dtype:
-    """Half-precision inputs are fed in the type the network was widened to."""
-    return float_type(network) if dtype.is_floating_point else dtype
-
-
-def _takes_any_batch(network: torch.nn.Module, program: ExportedProgram, fake: Tensor) -> bool:
-    """Whether a graph exported for one batch size gives every sample the same scores in a larger batch."""
-    dtype = _audited_type(fake.dtype, network)
-    x = _example(program, fake).to(dtype)
-    try:
-        with torch.no_grad():
-            alone, more = network(x), network(torch.cat([x, x[:1]]))
-    except (RuntimeError, IndexError, ValueError):
-        return False
-    return more.shape[0] == len(x) + 1 and torch.allclose(more, torch.cat([alone, alone[:1]]), rtol=1e-4, atol=1e-5)
-
-
-def _example(program: ExportedProgram, fake: Tensor) -> Tensor:
-    """The input that the program was exported with where it was saved too, else noise of its shape."""
-    if saved := _saved_inputs(program):
-        return saved[0]
-    if not fake.dtype.is_floating_point:
-        return torch.zeros(fake.shape, dtype=fake.dtype)
-    return torch.rand(fake.shape, generator=torch.Generator().manual_seed(0)).to(fake.dtype)
-
-
-def _saved_inputs(program: ExportedProgram) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(program.example_inputs) if isinstance(leaf, Tensor)]
-
-
-def _smallest_batch(program: ExportedProgram, fake: Tensor) -> int:
-    """The smallest batch that the program's own checks let through."""
-    if not isinstance(fake.shape[0], torch.SymInt):
-        return 1
-    bounds = program.range_constraints.get(fake.shape[0].node.expr)
-    return 1 if bounds is None else max(1, int(bounds.lower))
-
-
-def _forward(program: ExportedProgram, output: str) -> Callable[[Tensor], Tensor]:
-    """The program as torch runs it, reduced to the audited output."""
-    module: Callable[[Tensor], Any] = program.module()
-    return lambda x: named_outputs(module(x))[output]
-
-
-def _notes(batch: int | None, freed: bool, dtype: torch.dtype) -> Iterator[str]:
-    if freed:
-        yield f"The file was exported for batches of {batch}; its graph takes any batch size, which was checked."
-    elif batch is not None:
-        yield f"The file takes batches of {batch} samples only and is fed such batches."
-    if dtype in (torch.float16, torch.bfloat16):
-        half = str(dtype).removeprefix("torch.")
-        yield f"The file computes in {half}; the audit computes with the same weights in float32 or wider."

@@ -22,7 +22,7 @@ from audit.errors import ModelError
 from audit.model.base import Model
 from audit.model.detect import sha256
 from audit.model.foreign import check_weights, first_line, quiet
-from audit.model.torch.program import model_of
+from audit.model.torch.exported import model_of
 from audit.settings import Settings
 
 

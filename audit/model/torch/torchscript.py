@@ -17,10 +17,10 @@ from torch.export.graph_signature import InputKind
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from audit.errors import ModelError
-from audit.model.base import InputSpec, Model
-from audit.model.batches import float_type
+from audit.model.base import Model
 from audit.model.detect import sha256
 from audit.model.foreign import check_weights, first_line, quiet
+from audit.model.packing import inputs_of
 from audit.model.torch.graph import aten, place_tensor
 from audit.settings import Settings
 
@@ -36,16 +36,14 @@ def load(path: Path, settings: Settings) -> Model:
     except Exception as error:
         raise _broken(path, error) from error
     check_weights({**network.state_dict(), **_embedded(network)}, path)
-    arguments = [argument.name for argument in network.forward.schema.arguments[1:] if not argument.has_default_value()]
-    if len(arguments) > 1:
-        names = ", ".join(arguments)
-        raise ModelError(f"{path}: takes {len(arguments)} inputs ({names}); give a model that takes one tensor.")
+    inputs = inputs_of(network)
     return Model(
         network=network,
         path=path,
         format="torchscript",
         sha256=sha256(path),
-        input=InputSpec(next(iter(arguments), "input"), shape=None, dtype=float_type(network)),
+        input=inputs[0],
+        others=inputs[1:],
         output=settings.output or "",
     )
 
