@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.app import command, compared, run
+from audit.cli.app import command, compared, dry_run, earlier_plan, run
 from audit.cli.options import (
     AsJson,
     BaselinePath,
     ConfigPath,
     DataPath,
+    DryRun,
     Formats,
     ModelPath,
     Output,
+    PlanPath,
     Quiet,
     Templates,
     chosen_formats,
@@ -51,6 +53,8 @@ def report(
     reference: ReferenceFolder = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    plan: PlanPath = None,
+    dry: DryRun = False,
     **flags: Any,
 ) -> None:
     """Audit MODEL on DATA and write the report."""
@@ -65,9 +69,13 @@ def report(
     if templates is not None:
         check_templates(templates)
     settings = resolve(flags, config_files(config, data))
+    followed = earlier_plan(plan, baseline, flags)
+    if dry:
+        dry_run(model, data, settings, followed, as_json)
+        return
     check_writable(out)
     past = past_audits(reference)
-    result = run(model, data, settings, quiet)
+    result = run(model, data, settings, quiet, followed)
     if reference is not None:
         result = replace(result, reference=reference_band(result, past, reference))
     comparison = compared(baseline, str(model), result)

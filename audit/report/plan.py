@@ -26,6 +26,21 @@ class PlannedStage:
     bytes: int = says("predicted memory above the model and the data", default=0, ge=0)
     why: str | None = says("why it is not exact", default=None)
 
+    def looks_at(self, train: int) -> str:
+        """Its samples, of as many as there are.
+
+        >>> PlannedStage(name="flatness", samples=64).looks_at(4000), PlannedStage(name="gap").looks_at(4000)
+        ('64 of 4,000', 'all 4,000')
+        """
+        if self.form == "skipped":
+            return "none"
+        return f"{min(self.samples, train):,} of {train:,}" if 0 < self.samples < train else f"all {train:,}"
+
+    @property
+    def about(self) -> str:
+        """The predicted time in words; of what takes none, nothing."""
+        return f"about {readable_seconds(self.seconds)}" if self.form != "skipped" else ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -59,3 +74,14 @@ class Plan:
 
 EXACT = Plan()
 """Everything on all samples, however long it takes."""
+
+
+def readable_seconds(seconds: float) -> str:
+    """A rough time in words.
+
+    >>> readable_seconds(42.3), readable_seconds(600), readable_seconds(9000)
+    ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

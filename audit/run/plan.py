@@ -16,7 +16,7 @@ from audit.curvature.hessian import DENSE_LIMIT
 from audit.errors import UsageError
 from audit.network.cost import Cost
 from audit.network.layers import DenseLayer
-from audit.report.plan import Plan, PlannedStage
+from audit.report.plan import Plan, PlannedStage, readable_seconds
 from audit.settings import Settings
 
 SECONDS = {"": 1.0, "S": 1.0, "M": 60.0, "H": 3600.0}
@@ -199,14 +199,3 @@ def _sampled_seconds(name: str, work: Workload, speed: float) -> float:
 def _power_of_two(value: float) -> int:
     """The largest power of two that is no larger."""
     return 1 << max(0, min(int(min(value, 2.0**40)), 1 << 40).bit_length() - 1)
-
-
-def readable_seconds(seconds: float) -> str:
-    """A rough time in words.
-
-    >>> readable_seconds(42.3), readable_seconds(600), readable_seconds(9000)
-    ('42 s', '10 min', '2.5 h')
-    """
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

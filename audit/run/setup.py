@@ -40,18 +40,21 @@ TOKEN_SHARE = 16  # a column over tokens takes about so many times the memory an
 WORTHWHILE = 8  # samples at once, below which running all backward passes side by side does not pay
 
 
+def plan_audit(model: Model, data: Data, task: str, settings: Settings) -> Plan:
+    """What an audit of these would measure how; nothing is measured."""
+    train, test = (_tensors(split, task)[0] for split in (data.train, data.test))
+    example, layers = _measurable(model, train, settings)
+    speeds = machine_speed(torch.float64), machine_speed(torch.float32)
+    work = _workload(model.network, example[: model.input.batch], layers, (train, test))
+    return make_plan(work, settings, budget_bytes(settings.memory), speeds)
+
+
 def set_up_audit(model: Model, data: Data, task: str, settings: Settings, plan: Plan | None = None) -> Audit:
-    """Makes the plan, or follows the one given; chooses device and chunk size, and runs both splits forward."""
+    """Follows the plan, or makes one; chooses device and chunk size, and runs both splits forward."""
+    plan = plan or plan_audit(model, data, task, settings)
     train, test = (_tensors(split, task) for split in (data.train, data.test))
-    example = _example(model.network, train[0], model.input.batch)
-    layers = find_layers(model, example, settings.conv)
-    if not layers.dense:
-        raise ModelError(nothing_to_measure(model, layers, settings.conv))
+    _, layers = _measurable(model, train[0], settings)
     memory = budget_bytes(settings.memory)
-    if plan is None:
-        speeds = machine_speed(torch.float64), machine_speed(torch.float32)
-        one_batch = example[: model.input.batch]
-        plan = make_plan(_workload(model.network, one_batch, layers, (train[0], test[0])), settings, memory, speeds)
     network = in_precision(model.network, settings, plan.arithmetic)
     standing = sum(part.numel() * part.element_size() for part in (*train, *test, *network.parameters()))
     layers, chunks = _fitted(model, network, layers, train[0], Room(memory, standing), plan)
@@ -88,6 +91,15 @@ def set_up_audit(model: Model, data: Data, task: str, settings: Settings, plan: 
         plan=plan,
         sampled=_sampled_curvature(capture, train, plan, settings, left),
     )
+
+
+def _measurable(model: Model, x: Tensor, settings: Settings) -> tuple[Tensor, Layers]:
+    """A few samples, and the layers that they show."""
+    example = _example(model.network, x, model.input.batch)
+    layers = find_layers(model, example, settings.conv)
+    if not layers.dense:
+        raise ModelError(nothing_to_measure(model, layers, settings.conv))
+    return example, layers
 
 
 def _workload(network: nn.Module, example: Tensor, layers: Layers, splits: tuple[Tensor, Tensor]) -> Workload:
