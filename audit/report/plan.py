@@ -51,6 +51,7 @@ class Plan:
     arithmetic: Arithmetic = says("of the passes through the network", default="float64")
     operations: float = says("floating-point operations of one forward pass of one sample", default=0.0, ge=0)
     speed: float = says("operations per second of this machine, as a power of two", default=0.0, ge=0)
+    quick: bool = says("gap, classes, calibration, hygiene and the last dense layer only", default=False)
     stages: list[PlannedStage] = says("in the order of the work", default_factory=list)
 
     def stage(self, name: str) -> PlannedStage:

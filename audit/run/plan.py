@@ -37,7 +37,7 @@ COLUMNS, LEAST_COLUMNS = 4096, 512  # of a layer with one vector per sample; of 
 OF_LAYERS = ("flatness", "duality")
 TOO_LONG = "all samples would take about {exact}, more than --budget leaves"
 TOO_LARGE = "the exact form would take more memory than --memory leaves"
-QUICK = "left out by --quick"
+QUICK = "Left out by --quick."
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,13 @@ def make_plan(work: Workload, settings: Settings, memory: int, speeds: tuple[flo
     double, single = speeds
     exact = dict(exact_seconds(work, settings, double / (DOUBLE_CONVOLUTIONS if work.convolves else 1.0)))
     needed = exact_bytes(work, settings)
-    plan = Plan(budget=budget, memory=memory, arithmetic=settings.precision, operations=work.cost.operations)
+    plan = Plan(
+        budget=budget,
+        memory=memory,
+        arithmetic=settings.precision,
+        operations=work.cost.operations,
+        quick=settings.quick,
+    )
     if settings.quick:
         exact = {name: seconds for name, seconds in exact.items() if name in ("forward", *OF_LAYERS)}
     fits = budget is None or sum(exact.values()) <= FITS * budget

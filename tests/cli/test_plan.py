@@ -86,3 +86,22 @@ def test_two_models_are_measured_by_one_plan_and_not_paired_where_it_samples(ask
     numbers = {number["key"]: number for number in found["numbers"]}
     assert numbers["network.flatness.trace_sum"]["difference"] == 0.0
     assert not numbers["network.flatness.trace_sum"]["paired"] and numbers["gap.test_loss"]["paired"]
+
+
+def test_a_quick_audit_measures_the_head_layer_and_says_what_it_left_out(asked: Asked) -> None:
+    asked("report", "model.onnx", "data", "-o", "quick", "-f", "json,html,md", "-q", *FLAGS, "--quick")
+    quick = Report.from_json(Path("quick/report.json").read_text())
+    whole = audited(asked, "whole")
+    assert (quick.gap, quick.calibration, quick.hygiene) == (whole.gap, whole.calibration, whole.hygiene)
+    assert [layer.name for layer in quick.layers] == [whole.layers[-1].name]
+    assert quick.layers[0].duality == whole.layers[-1].duality
+    assert quick.layers[0].flatness == whole.layers[-1].flatness
+    assert [layer.why for layer in quick.passed_by] == ["Left out by --quick."] * 2
+    assert quick.network.sensitivity is None and quick.network.fisher.skipped == "Left out by --quick."
+    assert {"hessian-probe", "rescaling-layers", "determinism"}.isdisjoint(check.id for check in quick.checks)
+    left_out = [entry.what for entry in quick.not_judged if entry.why == "Left out by --quick."]
+    assert left_out[:2] == ["Fisher information", "Sensitivity and volume"]
+    assert not {"sensitive-inputs", "volume", "pac-bayes"} & {finding.id for finding in quick.findings}
+    assert Path("quick/report.html").read_text().count("Left out by --quick.") >= 3
+    followed = audited(asked, "followed", "--plan", "quick/report.json")
+    assert (followed.layers, followed.network) == (quick.layers, quick.network)
