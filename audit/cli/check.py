@@ -74,18 +74,17 @@ def check(
     wanted = chosen_formats(formats)
     rules = policy_in_force(policy, config_files(config, data))
     earlier = None if baseline is None else read_report(baseline)
-    followed = earlier_plan(plan, baseline, flags)
-    if data is None:
-        _check_finished(target, {**flags, "plan": plan, "dry_run": dry or None})
-    elif dry:
-        dry_run(target, data, resolve(flags, config_files(config, data)), followed, as_json)
-        return
     if out is not None:
         check_writable(out)
     if data is None:
+        _check_finished(target, {**flags, "plan": plan, "dry_run": dry or None})
         result = read_report(target)
     else:
-        result = run(target, data, resolve(flags, config_files(config, data)), quiet, followed)
+        settings, followed = resolve(flags, config_files(config, data)), earlier_plan(plan, baseline, flags)
+        if dry:
+            dry_run(target, data, settings, followed, as_json)
+            return
+        result = run(target, data, settings, quiet, followed)
     verdict = judge(rules, result, earlier, strict=strict)
     if out is not None:
         comparison = _comparison(baseline, target, result)

@@ -36,6 +36,17 @@ class PlannedStage:
             return "none"
         return f"{min(self.samples, train):,} of {train:,}" if 0 < self.samples < train else f"all {train:,}"
 
+    def told(self, train: int) -> str:
+        """The stage in one line.
+
+        >>> PlannedStage(name="flatness", form="sampled", samples=64, seconds=40).told(4000)
+        'flatness: sampled on 64 of 4,000 samples, about 40 s'
+        """
+        if self.form == "skipped":
+            return f"{self.name}: left out"
+        how = f"{self.form} on {self.looks_at(train)} samples"
+        return f"{self.name}: {how}, {self.about}" if self.seconds else f"{self.name}: {how}"
+
     @property
     def about(self) -> str:
         """The predicted time in words; of what takes none, nothing."""

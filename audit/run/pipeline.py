@@ -103,6 +103,7 @@ def audit_sources(
     ready = _prepared(sources, settings, progress)
     with progress.stage("plan", "Planning what is measured how"):
         plan = following.plan or plan_audit(ready.model, ready.data, ready.task, settings)
+    progress.follow(plan, len(ready.data.train))
     with progress.stage("forward", "Running both splits"):
         audit = set_up_audit(ready.model, ready.data, ready.task, settings, plan)
         if following.train_loss is not None:

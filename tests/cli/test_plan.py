@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from formats import QUICK, data_of, example_of, trained, write_onnx
@@ -58,7 +60,13 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(asked: Asked, command: str
 
 def test_the_plan_that_a_dry_run_prints_is_the_one_that_is_followed(asked: Asked) -> None:
     plan = json.loads(asked("report", "model.onnx", "data", "--dry-run", "--json", *FLAGS, *SAMPLED))
-    assert audited(asked, "as-planned", *SAMPLED).to_dict()["plan"] == plan
+    followed = audited(asked, "as-planned", *SAMPLED).plan
+    assert [_how(stage) for stage in plan["stages"]] == [_how(asdict(stage)) for stage in followed.stages]
+
+
+def _how(stage: dict[str, Any]) -> tuple[Any, ...]:
+    """A stage but for its predicted time, which is of the moment."""
+    return stage["name"], stage["form"], stage["samples"], stage["columns"]
 
 
 def test_a_later_audit_follows_the_plan_it_is_given_or_that_of_its_baseline(asked: Asked) -> None:
