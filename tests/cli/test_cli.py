@@ -95,7 +95,7 @@ def test_the_same_input_gives_the_same_bytes_and_quiet_is_silent(folder: Path) -
 
 
 def _without_the_moment(content: bytes) -> bytes:
-    """The bytes but for when it was made, how long that took or should take, and the command: it names another folder."""
+    """The bytes but for when it was made, how long that took or should take, and the command, which names a folder."""
     text = re.sub(r'"(speed|seconds)": [^\n]*', r'"\1": 0', content.decode())
     text = re.sub(r'"(created|command)": "[^\n]*"', r'"\1": ""', text)
     return re.sub(r'"timings": \{[^}]*\}', '"timings": {}', text).encode()
