@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from audit.measures.report import Report
     from audit.render.write import Written
     from audit.report.plan import Plan
+    from audit.run.partial import Partial
     from audit.settings import Settings
 
 app = typer.Typer(
@@ -76,13 +78,37 @@ def named_report(path: Path) -> Named:
     return Named(str(path), read_report(path))
 
 
-def run(model: Path, data: Path, settings: Settings, quiet: bool, plan: Plan | None = None) -> Report:
+def run(
+    model: Path,
+    data: Path,
+    settings: Settings,
+    quiet: bool,
+    plan: Plan | None = None,
+    kept: Partial | None = None,
+) -> Report:
     """The audit, by an earlier plan if there is one, with progress on stderr."""
     from audit.run.pipeline import Following, run_audit
     from audit.run.progress import progress_for
 
     with closing(progress_for(quiet)) as progress:
-        return run_audit(model, data, settings, command_line(), progress, Following(plan=plan)).report
+        return run_audit(model, data, settings, command_line(), progress, Following(plan=plan, kept=kept)).report
+
+
+@contextmanager
+def resumable(out: Path, resume: bool) -> Iterator[Partial]:
+    """What is measured within, kept beside `out` until all went well."""
+    from audit.run.partial import Partial
+
+    beside = out if out.name not in ("", "..") else Path(os.path.abspath(out))
+    kept = Partial(beside.with_name(f"{beside.name}.partial"), resume)
+    try:
+        yield kept
+    except BaseException:
+        if kept.holds_something:
+            words = "the same command with --resume goes on from there."
+            print(f"gen-audit: what was measured is kept in {kept.folder}; {words}", file=sys.stderr)
+        raise
+    kept.remove()
 
 
 def earlier_plan(plan: Path | None, baseline: Path | None, flags: Mapping[str, Any]) -> Plan | None:

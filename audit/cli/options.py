@@ -104,6 +104,10 @@ DryRun = Annotated[
     typer.Option("--dry-run", help="Say what would be measured how, and for how long.", rich_help_panel="Resources"),
 ]
 
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with an audit that was interrupted.", rich_help_panel="Resources")
+]
+
 
 def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Adds a flag for each setting (all, or those named) to a command that takes them as `**flags`."""

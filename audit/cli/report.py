@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.app import command, compared, dry_run, earlier_plan, run
+from audit.cli.app import command, compared, dry_run, earlier_plan, resumable, run
 from audit.cli.options import (
     AsJson,
     BaselinePath,
@@ -23,6 +23,7 @@ from audit.cli.options import (
     Output,
     PlanPath,
     Quiet,
+    Resume,
     Templates,
     chosen_formats,
     with_settings,
@@ -55,6 +56,7 @@ def report(
     quiet: Quiet = False,
     plan: PlanPath = None,
     dry: DryRun = False,
+    resume: Resume = False,
     **flags: Any,
 ) -> None:
     """Audit MODEL on DATA and write the report."""
@@ -75,12 +77,13 @@ def report(
         return
     check_writable(out)
     past = past_audits(reference)
-    result = run(model, data, settings, quiet, followed)
-    if reference is not None:
-        result = replace(result, reference=reference_band(result, past, reference))
-    comparison = compared(baseline, str(model), result)
-    with staged(out, read=baseline) as stage:
-        written = write_report(result, stage, wanted, templates=templates, comparison=comparison).checked()
+    with resumable(out, resume) as kept:
+        result = run(model, data, settings, quiet, followed, kept)
+        if reference is not None:
+            result = replace(result, reference=reference_band(result, past, reference))
+        comparison = compared(baseline, str(model), result)
+        with staged(out, read=baseline) as stage:
+            written = write_report(result, stage, wanted, templates=templates, comparison=comparison).checked()
     print_outcome(result, out, written, quiet or as_json, comparison)
     if as_json:
         print(json.dumps(_outcome(result, [str(out / name) for name in written.files]), indent=2, ensure_ascii=False))

@@ -15,7 +15,7 @@ from audit.checks import run_checks
 from audit.data import choose_fitting, read_data, resolve_task
 from audit.data.dataset import Data
 from audit.data.labels import UnnamedClasses, listed
-from audit.errors import DataError
+from audit.errors import DataError, UsageError
 from audit.findings import add_findings
 from audit.measures.contract import Audit
 from audit.measures.report import Report
@@ -27,7 +27,8 @@ from audit.model.parity import Parity, check_behaviour, check_parity
 from audit.network.hooks import scores
 from audit.report.plan import Plan
 from audit.run.assemble import Measured, assemble
-from audit.run.overflow import check_finite, ordinary_sizes
+from audit.run.overflow import check_finite, ordinary_sizes, within_memory
+from audit.run.partial import Partial
 from audit.run.progress import Progress
 from audit.run.reader_warnings import find_warnings
 from audit.run.setup import plan_audit, set_up_audit
@@ -57,10 +58,11 @@ class Audited:
 
 @dataclass(frozen=True)
 class Following:
-    """What an audit takes from an earlier one."""
+    """What an audit takes from an earlier one, and leaves for a later one."""
 
     train_loss: float | None = None  # that the scores are softened to, for a comparison at one train loss
     plan: Plan | None = None  # of what is measured how; without one the audit makes its own
+    kept: Partial | None = None  # what is finished, in case that this run does not come to its end
 
 
 NOTHING = Following()
@@ -88,6 +90,7 @@ def run_audit(
     return audit_sources(_files(model_path, data_path), settings, command, progress, following)
 
 
+@within_memory()
 def plan_only(
     model_path: Path, data_path: Path, settings: Settings, progress: Progress, plan: Plan | None = None
 ) -> tuple[Plan, int]:
@@ -96,13 +99,14 @@ def plan_only(
     return plan or plan_audit(ready.model, ready.data, ready.task, settings), len(ready.data.train)
 
 
+@within_memory()
 def audit_sources(
     sources: Sources, settings: Settings, command: str, progress: Progress, following: Following = NOTHING
 ) -> Audited:
     """The whole audit."""
     ready = _prepared(sources, settings, progress)
     with progress.stage("plan", "Planning what is measured how"):
-        plan = following.plan or plan_audit(ready.model, ready.data, ready.task, settings)
+        plan = _plan(ready, settings, following)
     progress.follow(plan, len(ready.data.train))
     with progress.stage("forward", "Running both splits"):
         audit = set_up_audit(ready.model, ready.data, ready.task, settings, plan)
@@ -110,7 +114,7 @@ def audit_sources(
             softened = at_train_loss(audit, following.train_loss)
             audit = set_up_audit(softened, ready.data, ready.task, settings, plan)
     with ordinary_sizes():
-        results = run_suite(audit, progress)
+        results = run_suite(audit, progress, following.kept)
         with progress.stage("checks", "Checking the numbers on this model"):
             checks = run_checks(audit, results)
         measured = Measured(
@@ -134,6 +138,18 @@ def _prepared(sources: Sources, settings: Settings, progress: Progress) -> Prepa
         parity = trusted(model, data)
         task, data = resolve_task(data, _outputs(model, data), model.head, settings.task)
     return Prepared(model, data, task, parity)
+
+
+def _plan(ready: Prepared, settings: Settings, following: Following) -> Plan:
+    """The plan of the audit that is gone on with, else the one to follow, else one of its own."""
+    kept, about = following.kept, (ready.model.sha256, ready.data.sha256, settings)
+    earlier = None if kept is None else kept.plan(*about)
+    if earlier is not None and following.plan is not None and following.plan != earlier:
+        raise UsageError("--resume: the unfinished audit has another plan; leave --resume or --plan out.")
+    plan = earlier or following.plan or plan_audit(ready.model, ready.data, ready.task, settings)
+    if kept is not None:
+        kept.begin(*about, plan)
+    return plan
 
 
 def _read(read: Callable[[Settings], Data], settings: Settings, own: tuple[str, ...] | None) -> Data:
