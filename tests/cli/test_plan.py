@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from formats import QUICK, data_of, example_of, trained, write_onnx
 from audit.cli.app import app
 from audit.errors import UsageError
 from audit.measures.report import Report
+from audit.render.page import render_html
+from audit.report.plan import EXACT
 
 FLAGS = [part for key, value in QUICK.items() for part in (f"--{key.replace('_', '-')}", str(value))]
 SAMPLED = ("--budget", "0.000001s")
@@ -113,3 +116,16 @@ def test_a_quick_audit_measures_the_head_layer_and_says_what_it_left_out(asked: 
     assert Path("quick/report.html").read_text().count("Left out by --quick.") >= 3
     followed = audited(asked, "followed", "--plan", "quick/report.json")
     assert (followed.layers, followed.network) == (quick.layers, quick.network)
+
+
+def test_the_page_shows_plan_and_fact(asked: Asked) -> None:
+    asked("report", "model.onnx", "data", "-o", "drawn", "-f", "html,md,json", "-q", *FLAGS, *SAMPLED)
+    page = " ".join(re.sub(r"<[^>]+>", " ", Path("drawn/report.html").read_text()).split())
+    assert "What was measured how, and how long it took" in page
+    assert re.search(r"Flatness sampled 64 of 110 [\d.]+ s [\d.]+ s All samples would take about 1 s", page)
+    assert re.search(r"All of these – – [\d.]+ s [\d.]+ s –", page)
+    assert page.count("Sampled on 64 of 110 train samples, from up to 512 columns of each layer's Hessian") == 1
+    words = Path("drawn/report.md").read_text()
+    assert "**Measured how:** " in words and "Flatness sampled on 64 of 110" in words
+    report = Report.from_json(Path("drawn/report.json").read_text())
+    assert "What was measured how" not in render_html(replace(report, plan=EXACT), paper=False)
