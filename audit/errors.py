@@ -32,7 +32,7 @@ class CellError(DataError):
 
 
 class BudgetError(AuditError):
-    """The memory budget is too small for even one sample."""
+    """The memory budget is too small for even one sample, or too large for the machine."""
 
 
 def unreadable(error: OSError | UnicodeDecodeError) -> str:

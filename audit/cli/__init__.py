@@ -30,7 +30,8 @@ def main() -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         for name, value in WAIT_ASLEEP.items():
             os.environ.setdefault(name, value)  # read when torch wakes, which is later
-    signal.signal(signal.SIGINT, _interrupted)  # Typer would say "Aborted!" and leave with the code of a failed gate
+    for stop in (signal.SIGINT, signal.SIGTERM):  # Typer would say "Aborted!" and leave with the code of a failed gate
+        signal.signal(stop, _interrupted)
     try:
         app()
     except AuditError as error:
@@ -49,7 +50,7 @@ def main() -> None:
         sys.exit(3)
 
 
-def _interrupted(_signal: int, _frame: object) -> NoReturn:
+def _interrupted(which: int, _frame: object) -> NoReturn:
     """Leave at once; reports are written in one step at the end, so there is nothing half done."""
-    print("gen-audit: interrupted; nothing was written", file=sys.stderr)
-    sys.exit(130)
+    print("gen-audit: interrupted; no report was written", file=sys.stderr)
+    sys.exit(128 + which)

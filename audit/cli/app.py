@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from audit import __version__
 from audit.cli.options import GroupedCommand
 from audit.errors import UsageError, unreadable
+from audit.settings import flag
 
 if TYPE_CHECKING:
     from audit.compare.comparable import Named
     from audit.compare.result import Comparison
     from audit.measures.report import Report
     from audit.render.write import Written
+    from audit.report.plan import Plan
+    from audit.run.partial import Partial
     from audit.settings import Settings
 
 app = typer.Typer(
@@ -72,13 +78,66 @@ def named_report(path: Path) -> Named:
     return Named(str(path), read_report(path))
 
 
-def run(model: Path, data: Path, settings: Settings, quiet: bool) -> Report:
-    """The audit, with progress on a terminal."""
-    from audit.run.pipeline import run_audit
+def run(
+    model: Path,
+    data: Path,
+    settings: Settings,
+    quiet: bool,
+    plan: Plan | None = None,
+    kept: Partial | None = None,
+) -> Report:
+    """The audit, by an earlier plan if there is one, with progress on stderr."""
+    from audit.run.pipeline import Following, run_audit
     from audit.run.progress import progress_for
 
     with closing(progress_for(quiet)) as progress:
-        return run_audit(model, data, settings, command_line(), progress).report
+        return run_audit(model, data, settings, command_line(), progress, Following(plan=plan, kept=kept)).report
+
+
+@contextmanager
+def resumable(out: Path, resume: bool) -> Iterator[Partial]:
+    """What is measured within, kept beside `out` until all went well."""
+    from audit.run.partial import Partial
+
+    beside = out if out.name not in ("", "..") else Path(os.path.abspath(out))
+    kept = Partial(beside.with_name(f"{beside.name}.partial"), resume)
+    try:
+        yield kept
+    except BaseException:
+        if kept.holds_something:
+            words = "the same command with --resume goes on from there."
+            print(f"gen-audit: what was measured is kept in {kept.folder}; {words}", file=sys.stderr)
+        raise
+    kept.remove()
+
+
+def earlier_plan(plan: Path | None, baseline: Path | None, flags: Mapping[str, Any]) -> Plan | None:
+    """The plan of the report that `--plan` names, else the baseline's; None where one is to be made.
+
+    Numbers are compared best if they were measured in the same way; but whoever says how is heard.
+    """
+    given = [flag(name) for name in ("budget", "quick") if flags.get(name) is not None]
+    if plan is not None:
+        if given:
+            raise UsageError(f"--plan: a plan has its own budget; leave {given[0]} out, or --plan.")
+        return read_report(plan).plan
+    if baseline is None or given:
+        return None
+    found = read_report(baseline).plan
+    return found if found.stages else None
+
+
+def dry_run(model: Path, data: Path, settings: Settings, plan: Plan | None, as_json: bool) -> None:
+    """Prints the plan of the audit, and does nothing else."""
+    from audit.cli.terminal import print_plan
+    from audit.run.pipeline import plan_only
+    from audit.run.progress import Progress
+
+    made, samples = plan_only(model, data, settings, Progress(), plan)
+    if as_json:
+        print(json.dumps(asdict(made), indent=2, ensure_ascii=False))
+    else:
+        print_plan(made, samples)
 
 
 def compared(baseline: Path | None, name: str, report: Report) -> Comparison | None:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.app import command, compared, read_report, run
+from audit.cli.app import command, compared, dry_run, earlier_plan, read_report, run
 from audit.cli.options import (
     AsJson,
     ConfigPath,
+    DryRun,
     Formats,
+    PlanPath,
     Quiet,
     chosen_formats,
     output_option,
@@ -59,6 +61,8 @@ def check(
     formats: Formats = "html,json,junit",
     config: ConfigPath = None,
     quiet: Quiet = False,
+    plan: PlanPath = None,
+    dry: DryRun = False,
     **flags: Any,
 ) -> None:
     """Pass or fail MODEL on DATA, or a report.json, by a policy."""
@@ -72,7 +76,15 @@ def check(
     earlier = None if baseline is None else read_report(baseline)
     if out is not None:
         check_writable(out)
-    result = _report(target, data, config, quiet, flags)
+    if data is None:
+        _check_finished(target, {**flags, "plan": plan, "dry_run": dry or None})
+        result = read_report(target)
+    else:
+        settings, followed = resolve(flags, config_files(config, data)), earlier_plan(plan, baseline, flags)
+        if dry:
+            dry_run(target, data, settings, followed, as_json)
+            return
+        result = run(target, data, settings, quiet, followed)
     verdict = judge(rules, result, earlier, strict=strict)
     if out is not None:
         comparison = _comparison(baseline, target, result)
@@ -84,16 +96,13 @@ def check(
     raise typer.Exit(0 if verdict.passed else 1)
 
 
-def _report(target: Path, data: Path | None, config: Path | None, quiet: bool, flags: dict[str, Any]) -> Report:
-    """The report to judge: made now, or read."""
-    if data is not None:
-        return run(target, data, resolve(flags, config_files(config, data)), quiet)
+def _check_finished(target: Path, flags: dict[str, Any]) -> None:
+    """Without data there must be a finished report, of which nothing can be chosen any more."""
     if target.suffix != ".json":
         raise UsageError(f"{target}: is no report.json; name the data folder, too: gen-audit check {target} DATA.")
     given = [name for name, value in flags.items() if value is not None]
     if given:
         raise UsageError(f"{flag(given[0])}: the report is finished; give a model and data to audit anew.")
-    return read_report(target)
 
 
 def _comparison(baseline: Path | None, target: Path, report: Report) -> Comparison | None:

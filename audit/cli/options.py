@@ -96,6 +96,19 @@ Quiet = Annotated[
     bool, typer.Option("-q", "--quiet", help="No progress and no summary; errors only.", rich_help_panel="Output")
 ]
 
+PlanPath = Annotated[
+    Path | None,
+    typer.Option("--plan", help="Measure as this report.json did, instead of planning.", rich_help_panel="Resources"),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Say what would be measured how, and for how long.", rich_help_panel="Resources"),
+]
+
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with an audit that was interrupted.", rich_help_panel="Resources")
+]
+
 
 def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Adds a flag for each setting (all, or those named) to a command that takes them as `**flags`."""

@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.app import command, compared, run
+from audit.cli.app import command, compared, dry_run, earlier_plan, resumable, run
 from audit.cli.options import (
     AsJson,
     BaselinePath,
     ConfigPath,
     DataPath,
+    DryRun,
     Formats,
     ModelPath,
     Output,
+    PlanPath,
     Quiet,
+    Resume,
     Templates,
     chosen_formats,
     with_settings,
@@ -51,6 +54,9 @@ def report(
     reference: ReferenceFolder = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    plan: PlanPath = None,
+    dry: DryRun = False,
+    resume: Resume = False,
     **flags: Any,
 ) -> None:
     """Audit MODEL on DATA and write the report."""
@@ -65,14 +71,19 @@ def report(
     if templates is not None:
         check_templates(templates)
     settings = resolve(flags, config_files(config, data))
+    followed = earlier_plan(plan, baseline, flags)
+    if dry:
+        dry_run(model, data, settings, followed, as_json)
+        return
     check_writable(out)
     past = past_audits(reference)
-    result = run(model, data, settings, quiet)
-    if reference is not None:
-        result = replace(result, reference=reference_band(result, past, reference))
-    comparison = compared(baseline, str(model), result)
-    with staged(out, read=baseline) as stage:
-        written = write_report(result, stage, wanted, templates=templates, comparison=comparison).checked()
+    with resumable(out, resume) as kept:
+        result = run(model, data, settings, quiet, followed, kept)
+        if reference is not None:
+            result = replace(result, reference=reference_band(result, past, reference))
+        comparison = compared(baseline, str(model), result)
+        with staged(out, read=baseline) as stage:
+            written = write_report(result, stage, wanted, templates=templates, comparison=comparison).checked()
     print_outcome(result, out, written, quiet or as_json, comparison)
     if as_json:
         print(json.dumps(_outcome(result, [str(out / name) for name in written.files]), indent=2, ensure_ascii=False))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from audit.measures.gap.block import GapReport
 from audit.measures.report import Report
 from audit.report.fields import Interval
+from audit.report.plan import Plan, readable_seconds
 
 if TYPE_CHECKING:
     from audit.compare.result import Comparison
@@ -28,6 +29,24 @@ def print_outcome(
         print(line)
     for name in written.files:
         print(folder / name)
+
+
+def print_plan(plan: Plan, samples: int) -> None:
+    """Every stage with its form, its samples of the `samples` there are, and the time that it should take."""
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE)
+    for column in ("stage", "form", "samples", "time", "memory", "why"):
+        table.add_column(column, overflow="fold")
+    for stage in plan.stages:
+        memory = f"{stage.bytes / 2**20:,.0f} MB" if stage.bytes else ""
+        table.add_row(stage.name, stage.form, stage.looks_at(samples), stage.about, memory, escape(stage.why or ""))
+    Console().print(table)
+    budget = "no budget" if plan.budget is None else f"a budget of {readable_seconds(plan.budget)}"
+    print(f"about {readable_seconds(plan.seconds)} in all, {plan.arithmetic}; {budget}. Nothing was measured.")
 
 
 def _against(comparison: Comparison | None) -> list[str]:

@@ -42,7 +42,7 @@ def verify(
     if other:
         print(json.dumps({"reproduced": False, "other": other}, indent=2) if as_json else f"not reproduced: {other}")
         raise typer.Exit(1)
-    now = json.loads(run(model, data, settings, quiet).to_json())
+    now = json.loads(run(model, data, settings, quiet, report.plan).to_json())
     found = reproduction(json.loads(report_file.read_text(encoding="utf-8")), now)
     print(json.dumps(found.to_dict(), indent=2) if as_json else "\n".join(_lines(found)))
     raise typer.Exit(0 if found.reproduced else 1)

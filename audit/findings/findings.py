@@ -109,7 +109,7 @@ def _blocks(report: Report) -> Iterator[Open]:
     for entry in measured:
         block = entry.block(report)
         if block is None:
-            yield entry.title, NOT_PART
+            yield entry.title, sentence(report.plan.stage(entry.key).why or NOT_PART)
         elif block.skipped and entry.place == "network":
             yield entry.in_part[0] if entry.in_part else entry.title, sentence(block.skipped)
     if report.model.parity is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Protocol
 
 from audit.measures.catalogue import CATALOGUE
 from audit.measures.contract import Audit, Fold, Measure, Measurement, Stages
@@ -36,17 +37,41 @@ class Results:
     tails: dict[str, Tail]  # by layer name
 
 
-def run_suite(audit: Audit, progress: Stages) -> Results:
+class Kept(Protocol):
+    """What an earlier run has finished of the same audit, and where what this one finishes is kept."""
+
+    @property
+    def measurements(self) -> Mapping[str, Measurement]:
+        """By Measure.key."""
+
+    @property
+    def tails(self) -> Mapping[str, Tail] | None:
+        """By layer name; None where the capture pass was not finished."""
+
+    def keep(self, key: str, measured: Measurement) -> None:
+        """A measure is finished."""
+
+    def keep_tails(self, tails: Mapping[str, Tail]) -> None:
+        """The capture pass is finished."""
+
+
+def run_suite(audit: Audit, progress: Stages, kept: Kept | None = None) -> Results:
     """One capture pass over the train split, seen by every measure; then each measure finishes."""
+    found = {} if kept is None else dict(kept.measurements)
     with progress.stage("capture", "Capturing every dense layer"):
-        folds = {measure.key: measure.start(audit) for measure in MEASURES}
-        exact = audit.sampled is None or audit.plan.is_exact("flatness")
-        tails = _capture(audit, list(folds.values()), progress) if exact else _tails(audit)
-    measurements = {}
+        folds = {measure.key: measure.start(audit) for measure in MEASURES if measure.key not in found}
+        tails = None if kept is None or folds else kept.tails
+        if tails is None:
+            exact = audit.sampled is None or audit.plan.is_exact("flatness")
+            tails = _capture(audit, list(folds.values()), progress) if exact else _tails(audit)
+    if kept is not None:
+        kept.keep_tails(tails)
     for key, fold in folds.items():
         with progress.stage(f"measure {key}", f"Measuring {key}"):
-            measurements[key] = fold.finish()
-    return Results(measurements, tails)
+            found[key] = fold.finish()
+        if kept is not None:
+            kept.keep(key, found[key])
+    return Results({measure.key: found[measure.key] for measure in MEASURES}, dict(tails))
 
 
 def _tails(audit: Audit) -> dict[str, Tail]:

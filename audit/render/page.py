@@ -21,7 +21,7 @@ from audit import __version__
 from audit.compare.result import Comparison
 from audit.errors import UsageError
 from audit.measures.report import Report
-from audit.render import cards, gallery, hygiene, scale, sections, sentences, summary
+from audit.render import cards, gallery, hygiene, planned, scale, sections, sentences, summary
 from audit.report import numbers
 
 PACKAGED = Path(__file__).parents[1] / "templates"  # in an installed wheel
@@ -94,6 +94,7 @@ def environment(html: bool, own: Path | None = None) -> Environment:
     )
     env.filters.update({function.__name__: function for function in FILTERS})
     env.globals.update(sentences=sentences, hygiene=hygiene, sections=sections, gallery=gallery, summary=summary)
+    env.globals.update(planned=planned)
     env.globals.update({function.__name__: function for function in (sentences.title, sentences.gap_sentences)})
     env.globals.update({function.__name__: function for function in (scale.axis, scale.thinned, scale.running)})
     env.globals.update(gutter=scale.gutter, cards=cards)

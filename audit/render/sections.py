@@ -198,7 +198,8 @@ def ledger(report: Report) -> Iterator[tuple[str, list[str], list[str]]]:
         measured, missing = [], []
         for entry in (entry for entry in CATALOGUE if entry.key in KEYS_OF_LAYERS):
             block = getattr(layer, entry.key)
-            reason = "not part of this audit" if block is None else block.skipped
+            left_out = report.plan.stage(entry.key).why or "not part of this audit"
+            reason = left_out if block is None else block.skipped
             in_part = entry.in_part if block is not None else None
             if in_part or not reason:
                 measured.append(entry.title)

@@ -26,6 +26,32 @@ class PlannedStage:
     bytes: int = says("predicted memory above the model and the data", default=0, ge=0)
     why: str | None = says("why it is not exact", default=None)
 
+    def looks_at(self, train: int) -> str:
+        """Its samples, of as many as there are.
+
+        >>> PlannedStage(name="flatness", samples=64).looks_at(4000), PlannedStage(name="gap").looks_at(4000)
+        ('64 of 4,000', 'all 4,000')
+        """
+        if self.form == "skipped":
+            return "none"
+        return f"{min(self.samples, train):,} of {train:,}" if 0 < self.samples < train else f"all {train:,}"
+
+    def told(self, train: int) -> str:
+        """The stage in one line.
+
+        >>> PlannedStage(name="flatness", form="sampled", samples=64, seconds=40).told(4000)
+        'flatness: sampled on 64 of 4,000 samples, about 40 s'
+        """
+        if self.form == "skipped":
+            return f"{self.name}: left out"
+        how = f"{self.form} on {self.looks_at(train)} samples"
+        return f"{self.name}: {how}, {self.about}" if self.seconds else f"{self.name}: {how}"
+
+    @property
+    def about(self) -> str:
+        """The predicted time in words; of what takes none, nothing."""
+        return f"about {readable_seconds(self.seconds)}" if self.form != "skipped" else ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -36,6 +62,7 @@ class Plan:
     arithmetic: Arithmetic = says("of the passes through the network", default="float64")
     operations: float = says("floating-point operations of one forward pass of one sample", default=0.0, ge=0)
     speed: float = says("operations per second of this machine, as a power of two", default=0.0, ge=0)
+    quick: bool = says("gap, classes, calibration, hygiene and the last dense layer only", default=False)
     stages: list[PlannedStage] = says("in the order of the work", default_factory=list)
 
     def stage(self, name: str) -> PlannedStage:
@@ -59,3 +86,14 @@ class Plan:
 
 EXACT = Plan()
 """Everything on all samples, however long it takes."""
+
+
+def readable_seconds(seconds: float) -> str:
+    """A rough time in words.
+
+    >>> readable_seconds(42.3), readable_seconds(600), readable_seconds(9000)
+    ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

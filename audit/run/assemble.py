@@ -37,12 +37,12 @@ from audit.report.report import (
     Tool,
 )
 from audit.run.gallery import make_gallery
+from audit.run.progress import MEASURE
 
 WIDENED = (
     "this network magnifies rounding, so more than the usual difference from the file's own runtime was let through: a "
     "small fault of the conversion would not be seen"
 )
-MEASURE = "measure "  # how the suite names the stage of a measure
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from audit.compare.network_numbers import AtOneLoss, Measured
 from audit.compare.result import Comparison, Matched
 from audit.measures.report import Report
 from audit.run.overflow import ordinary_sizes
-from audit.run.pipeline import run_audit
+from audit.run.pipeline import NOTHING, Following, run_audit
 from audit.run.progress import Progress
 from audit.run.sample_terms import sample_terms
 from audit.settings import Settings
@@ -22,14 +22,21 @@ EQUAL = 1e-6  # relative difference of two train losses below which nothing need
 def compare_models(
     old: Path, new: Path, data: Path, settings: Settings, command: str, progress: Progress
 ) -> Comparison:
-    """Both audits, a third one of the model with the smaller train loss, softened, and the comparison."""
+    """Both audits, a third one of the model with the smaller train loss, softened, and the comparison.
 
-    def audited(path: Path, train_loss: float | None = None) -> Measured:
-        found = run_audit(path, data, settings, command, progress, train_loss)
+    All follow the plan of the first. Samples are paired only where all were measured.
+    """
+
+    def audited(path: Path, following: Following = NOTHING) -> Measured:
+        found = run_audit(path, data, settings, command, progress, following)
+        if not found.audit.plan.is_exact("flatness"):
+            return Measured(found.report)
         with ordinary_sizes():
             return Measured(found.report, sample_terms(found.audit, found.results))
 
-    first, second = audited(old), audited(new)
+    first = audited(old)
+    plan = first.report.plan
+    second = audited(new, Following(plan=plan))
     target = max(first.report.gap.train_loss, second.report.gap.train_loss)
     at_one_loss: AtOneLoss | None = None
     if first.report.model.task == "regression":
@@ -38,7 +45,7 @@ def compare_models(
         at_one_loss = AtOneLoss(first, second, Matched(target=target, scaled=None, factor=1.0))
     elif target < _guessing(first.report):
         older = first.report.gap.train_loss < target
-        softened = audited(old if older else new, target)
+        softened = audited(old if older else new, Following(target, plan))
         matched = Matched(target=target, scaled="old" if older else "new", factor=softened.report.model.factor)
         at_one_loss = AtOneLoss(softened, second, matched) if older else AtOneLoss(first, softened, matched)
     return compare_reports(Named(str(old), first.report), Named(str(new), second.report), command, at_one_loss)

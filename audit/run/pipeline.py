@@ -14,7 +14,7 @@ from audit.checks import run_checks
 from audit.data import read_data, resolve_task
 from audit.data.dataset import Data, spread_rows
 from audit.data.labels import UnnamedClasses, listed
-from audit.errors import DataError
+from audit.errors import DataError, UsageError
 from audit.findings import add_findings
 from audit.measures.contract import Audit
 from audit.measures.report import Report
@@ -24,12 +24,14 @@ from audit.model.base import Model, Preparation
 from audit.model.batches import as_fed
 from audit.model.parity import Parity, check_behaviour, check_parity
 from audit.network.hooks import scores
+from audit.report.plan import Plan
 from audit.run.assemble import Measured, assemble
 from audit.run.fitting import fit, known_inputs
-from audit.run.overflow import check_finite, ordinary_sizes
+from audit.run.overflow import check_finite, ordinary_sizes, within_memory
+from audit.run.partial import Partial
 from audit.run.progress import Progress
 from audit.run.reader_warnings import find_warnings
-from audit.run.setup import set_up_audit
+from audit.run.setup import plan_audit, set_up_audit
 from audit.run.temperature import at_train_loss
 from audit.settings import Settings
 
@@ -54,23 +56,79 @@ class Audited:
     results: Results
 
 
+@dataclass(frozen=True)
+class Following:
+    """What an audit takes from an earlier one, and leaves for a later one."""
+
+    train_loss: float | None = None  # that the scores are softened to, for a comparison at one train loss
+    plan: Plan | None = None  # of what is measured how; without one the audit makes its own
+    kept: Partial | None = None  # what is finished, in case that this run does not come to its end
+
+
+NOTHING = Following()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model that can be trusted, and data that fit it."""
+
+    model: Model
+    data: Data
+    task: str
+    parity: Parity | None
+
+
 def run_audit(
     model_path: Path,
     data_path: Path,
     settings: Settings,
     command: str,
     progress: Progress,
-    train_loss: float | None = None,
+    following: Following = NOTHING,
 ) -> Audited:
     """The whole audit of a file and a folder."""
-    sources = Sources(partial(load_model, model_path), partial(read_data, data_path))
-    return audit_sources(sources, settings, command, progress, train_loss)
+    return audit_sources(_files(model_path, data_path), settings, command, progress, following)
 
 
+@within_memory()
+def plan_only(
+    model_path: Path, data_path: Path, settings: Settings, progress: Progress, plan: Plan | None = None
+) -> tuple[Plan, int]:
+    """How a file would be audited on a folder, and on how many train samples; nothing is measured."""
+    ready = _prepared(_files(model_path, data_path), settings, progress)
+    return plan or plan_audit(ready.model, ready.data, ready.task, settings), len(ready.data.train)
+
+
+@within_memory()
 def audit_sources(
-    sources: Sources, settings: Settings, command: str, progress: Progress, train_loss: float | None = None
+    sources: Sources, settings: Settings, command: str, progress: Progress, following: Following = NOTHING
 ) -> Audited:
-    """The whole audit; for a comparison at one train loss, with the scores softened to a mean of `train_loss`."""
+    """The whole audit."""
+    ready = _prepared(sources, settings, progress)
+    with progress.stage("plan", "Planning what is measured how"):
+        plan = _plan(ready, settings, following)
+    progress.follow(plan, len(ready.data.train))
+    with progress.stage("forward", "Running both splits"):
+        audit = set_up_audit(ready.model, ready.data, ready.task, settings, plan)
+        if following.train_loss is not None:
+            softened = at_train_loss(audit, following.train_loss)
+            audit = set_up_audit(softened, ready.data, ready.task, settings, plan)
+    with ordinary_sizes():
+        results = run_suite(audit, progress, following.kept)
+        with progress.stage("checks", "Checking the numbers on this model"):
+            checks = run_checks(audit, results)
+        measured = Measured(
+            audit, results, ready.parity, checks, find_warnings(audit, results), command, progress.timings
+        )
+        report = check_finite(assemble(measured))
+    return Audited(add_findings(report), audit, results)
+
+
+def _files(model: Path, data: Path) -> Sources:
+    return Sources(partial(load_model, model), partial(read_data, data))
+
+
+def _prepared(sources: Sources, settings: Settings, progress: Progress) -> Prepared:
     torch.manual_seed(settings.seed)
     with progress.stage("load", "Loading the model"):
         model = sources.load(settings)
@@ -78,18 +136,20 @@ def audit_sources(
         model, data = fit(model, _read(sources.read, settings, model), settings)
     with progress.stage("parity", "Comparing with the file's own runtime"):
         parity = trusted(model, data)
-    with progress.stage("forward", "Running both splits"):
         task, data = resolve_task(data, _outputs(model, data), model.head, settings.task)
-        audit = set_up_audit(model, data, task, settings)
-        if train_loss is not None:
-            audit = set_up_audit(at_train_loss(audit, train_loss), data, task, settings)
-    with ordinary_sizes():
-        results = run_suite(audit, progress)
-        with progress.stage("checks", "Checking the numbers on this model"):
-            checks = run_checks(audit, results)
-        measured = Measured(audit, results, parity, checks, find_warnings(audit, results), command, progress.timings)
-        report = check_finite(assemble(measured))
-    return Audited(add_findings(report), audit, results)
+    return Prepared(model, data, task, parity)
+
+
+def _plan(ready: Prepared, settings: Settings, following: Following) -> Plan:
+    """The plan of the audit that is gone on with, else the one to follow, else one of its own."""
+    kept, about = following.kept, (ready.model.sha256, ready.data.sha256, settings)
+    earlier = None if kept is None else kept.plan(*about)
+    if earlier is not None and following.plan is not None and following.plan != earlier:
+        raise UsageError("--resume: the unfinished audit has another plan; leave --resume or --plan out.")
+    plan = earlier or following.plan or plan_audit(ready.model, ready.data, ready.task, settings)
+    if kept is not None:
+        kept.begin(*about, plan)
+    return plan
 
 
 def _read(read: Reader, settings: Settings, model: Model) -> Data:

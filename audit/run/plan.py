@@ -16,7 +16,7 @@ from audit.curvature.hessian import DENSE_LIMIT
 from audit.errors import UsageError
 from audit.network.cost import Cost
 from audit.network.layers import DenseLayer
-from audit.report.plan import Plan, PlannedStage
+from audit.report.plan import Plan, PlannedStage, readable_seconds
 from audit.settings import Settings
 
 SECONDS = {"": 1.0, "S": 1.0, "M": 60.0, "H": 3600.0}
@@ -38,7 +38,7 @@ COLUMNS, LEAST_COLUMNS = 4096, 512  # of a layer with one vector per sample; of 
 OF_LAYERS = ("flatness", "duality")
 TOO_LONG = "all samples would take about {exact}, more than --budget leaves"
 TOO_LARGE = "the exact form would take more memory than --memory leaves"
-QUICK = "left out by --quick"
+QUICK = "Left out by --quick."
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,13 @@ def make_plan(work: Workload, settings: Settings, memory: int, speeds: tuple[flo
     if settings.quick:
         exact = {name: operations for name, operations in exact.items() if name in ("start", "forward", *OF_LAYERS)}
     needed = exact_bytes(work, settings)
-    plan = Plan(budget=budget, memory=memory, arithmetic=settings.precision, operations=work.cost.operations)
+    plan = Plan(
+        budget=budget,
+        memory=memory,
+        arithmetic=settings.precision,
+        operations=work.cost.operations,
+        quick=settings.quick,
+    )
     fits = budget is None or sum(exact.values()) / double <= FITS * budget
     if fits and needed <= memory:
         stages = [PlannedStage(name=name, seconds=operations / double) for name, operations in exact.items()]
@@ -197,14 +203,3 @@ def _sampled_seconds(name: str, work: Workload, speed: float) -> float:
 def _power_of_two(value: float) -> int:
     """The largest power of two that is no larger."""
     return 1 << max(0, min(int(min(value, 2.0**40)), 1 << 40).bit_length() - 1)
-
-
-def readable_seconds(seconds: float) -> str:
-    """A rough time in words.
-
-    >>> readable_seconds(42.3), readable_seconds(600), readable_seconds(9000)
-    ('42 s', '10 min', '2.5 h')
-    """
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -22,14 +22,14 @@ from audit.model.packing import continuous_only
 from audit.network.capture import Capture
 from audit.network.cost import forward_cost, machine_speed
 from audit.network.hooks import has_convolutions, scores
-from audit.network.layers import Layers, find_layers, nothing_to_measure
+from audit.network.layers import Layers, PassedBy, find_layers, nothing_to_measure
 from audit.network.loss import LOSS_OF_TASK
 from audit.network.memory import budget_bytes, bytes_per_sample, chunk_size, without_what_does_not_fit
 from audit.network.parameter_gradients import other_parameters
 from audit.network.records import Outcome, Records
 from audit.network.second_derivatives import is_piecewise_linear
 from audit.report.plan import Arithmetic, Plan
-from audit.run.plan import Workload, make_plan
+from audit.run.plan import QUICK, Workload, make_plan
 from audit.settings import Settings
 
 PROBE = 3  # samples that the layers are watched with
@@ -41,18 +41,21 @@ TOKEN_SHARE = 16  # a column over tokens takes about so many times the memory an
 WORTHWHILE = 8  # samples at once, below which running all backward passes side by side does not pay
 
 
+def plan_audit(model: Model, data: Data, task: str, settings: Settings) -> Plan:
+    """What an audit of these would measure how; nothing is measured."""
+    train, test = (_tensors(split, task)[0] for split in (data.train, data.test))
+    example, layers = _measurable(model, train, settings, settings.quick)
+    speeds = machine_speed(torch.float64), machine_speed(torch.float32)
+    work = _workload(model, example[: model.input.batch], layers, (train, test))
+    return make_plan(work, settings, budget_bytes(settings.memory), speeds)
+
+
 def set_up_audit(model: Model, data: Data, task: str, settings: Settings, plan: Plan | None = None) -> Audit:
-    """Makes the plan, or follows the one given; chooses device and chunk size, and runs both splits forward."""
+    """Follows the plan, or makes one; chooses device and chunk size, and runs both splits forward."""
+    plan = plan or plan_audit(model, data, task, settings)
     train, test = (_tensors(split, task) for split in (data.train, data.test))
-    example = _example(model.network, train[0], model.input.batch)
-    layers = find_layers(model, example, settings.conv)
-    if not layers.dense:
-        raise ModelError(nothing_to_measure(model, layers, settings.conv))
+    _, layers = _measurable(model, train[0], settings, plan.quick)
     memory = budget_bytes(settings.memory)
-    if plan is None:
-        speeds = machine_speed(torch.float64), machine_speed(torch.float32)
-        one_batch = example[: model.input.batch]
-        plan = make_plan(_workload(model, one_batch, layers, (train[0], test[0])), settings, memory, speeds)
     network = in_precision(model.network, settings, plan.arithmetic)
     standing = sum(part.numel() * part.element_size() for part in (*train, *test, *network.parameters()))
     layers, chunks = _fitted(model, network, layers, train[0], Room(memory, standing), plan)
@@ -89,6 +92,20 @@ def set_up_audit(model: Model, data: Data, task: str, settings: Settings, plan: 
         plan=plan,
         sampled=_sampled_curvature(capture, train, plan, settings, left),
     )
+
+
+def _measurable(model: Model, x: Tensor, settings: Settings, quick: bool) -> tuple[Tensor, Layers]:
+    """A few samples, and the layers that they show; of a quick audit, the last one."""
+    example = _example(model.network, x, model.input.batch)
+    layers = find_layers(model, example, settings.conv)
+    if not layers.dense:
+        raise ModelError(nothing_to_measure(model, layers, settings.conv))
+    return example, _last_only(layers) if quick else layers
+
+
+def _last_only(layers: Layers) -> Layers:
+    *others, last = layers.dense
+    return Layers((last,), (*layers.passed_by, *(PassedBy(layer.name, layer.op, QUICK) for layer in others)))
 
 
 def _workload(model: Model, example: Tensor, layers: Layers, splits: tuple[Tensor, Tensor]) -> Workload:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from forks import complaints
 from formats import QUICK, data_of, example_of, trained, write_onnx
 from places import ROOT
 
@@ -48,7 +49,7 @@ def run(*arguments: object, cwd: Path, before: str = "") -> subprocess.Completed
 def done(*arguments: object, cwd: Path, before: str = "") -> str:
     """Standard output of a command that succeeds and has nothing to complain about."""
     finished = run(*arguments, cwd=cwd, before=before)
-    assert (finished.returncode, finished.stderr) == (0, "")
+    assert (finished.returncode, complaints(finished.stderr)) == (0, "")
     return finished.stdout
 
 
@@ -94,8 +95,9 @@ def test_the_same_input_gives_the_same_bytes_and_quiet_is_silent(folder: Path) -
 
 
 def _without_the_moment(content: bytes) -> bytes:
-    """The bytes but for when it was made, how long that took, and the command, which names another folder."""
-    text = re.sub(r'"(created|command)": "[^\n]*"', r'"\1": ""', content.decode())
+    """The bytes but for when it was made, how long that took or should take, and the command, which names a folder."""
+    text = re.sub(r'"(speed|seconds)": [^\n]*', r'"\1": 0', content.decode())
+    text = re.sub(r'"(created|command)": "[^\n]*"', r'"\1": ""', text)
     return re.sub(r'"timings": \{[^}]*\}', '"timings": {}', text).encode()
 
 
@@ -180,8 +182,27 @@ def test_an_interrupted_audit_is_130_shows_progress_on_a_terminal_and_writes_not
     os.close(terminal)
     assert (process.returncode, printed) == (130, b"")
     assert b"Traceback" not in shown and b"Aborted" not in shown
-    assert shown.count(b"gen-audit: interrupted; nothing was written") == 1
-    assert list(tmp_path.iterdir()) == []
+    assert shown.count(b"gen-audit: interrupted; no report was written") == 1
+    kept = b"gen-audit: what was measured is kept in out.partial; the same command with --resume goes on" in shown
+    assert list(tmp_path.iterdir()) == ([tmp_path / "out.partial"] if kept else [])
+
+
+def test_a_terminated_audit_is_143_and_goes_on_with_resume(folder: Path, tmp_path: Path) -> None:
+    stop = "import os, signal, audit.run.progress as p\nsay = p.LineProgress._say\n"
+    stop += "p.LineProgress._say = lambda s, l: os.kill(os.getpid(), 15) if l.startswith('fisher') else say(s, l)\n"
+    asked = ["report", folder / "model.onnx", folder / "data", "-o", "out", "-f", "json", *FLAGS]
+    stopped = run(*asked, cwd=tmp_path, before=stop)
+    assert (stopped.returncode, stopped.stdout) == (143, "")
+    assert complaints(stopped.stderr) == (
+        "gen-audit: interrupted; no report was written\n"
+        "gen-audit: what was measured is kept in out.partial; the same command with --resume goes on from there.\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["out.partial"]
+    other = run(*asked, "--resume", "--seed", "7", cwd=tmp_path)
+    assert (other.returncode, other.stderr.count("\n")) == (2, 1) and "--seed was 0 then and is 7 now" in other.stderr
+    resumed = run(*asked, "--resume", cwd=tmp_path)
+    assert resumed.returncode == 0 and "flatness: " not in resumed.stderr and "sensitivity: " in resumed.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def _read_until(terminal: int, words: bytes | None, patience: float = 120) -> bytes:

@@ -9,6 +9,8 @@ Way     everything about a dense layer follows from its input x and J = ∂f/∂
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from torch import Tensor
 
@@ -34,11 +36,25 @@ class Sensitivity:
     cards = CARDS
 
     def start(self, audit: Audit) -> Fold:
-        """Begins an audit."""
-        return SensitivityFold(audit) if audit.plan.is_exact(self.key) else SampledFold(audit)
+        """In the form that the plan has for it."""
+        forms: dict[str, Callable[[Audit], Fold]] = {"sampled": SampledFold, "skipped": LeftOut}
+        return forms.get(audit.plan.stage(self.key).form, SensitivityFold)(audit)
 
 
 MEASURE: Measure = Sensitivity()
+
+
+class LeftOut:
+    """The answer where the plan leaves it out: none; the plan says why."""
+
+    def __init__(self, audit: Audit) -> None: ...
+
+    def see(self, record: Record, products: Products) -> None:
+        """Nothing to see."""
+
+    def finish(self) -> Measurement:
+        """No blocks."""
+        return Measurement()
 
 
 class SensitivityFold:
