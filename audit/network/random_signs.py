@@ -25,6 +25,10 @@ from audit.network.layers import DenseLayer
 from audit.network.loss import Loss
 
 
+MULTIPLIED = 1 << 16  # weights of a layer up to which Wᵀ G is formed for every draw …
+PROBES = 4  # … and random vectors that stand for W beyond it
+
+
 @dataclass(frozen=True)
 class Estimate:
     """Means over samples from random draws."""
@@ -124,7 +128,7 @@ def sign_sums(
                 found = dict(_gradients(f, curved, weights, retain=True))
                 for layer in layers:
                     G = found[names[layer.name]].reshape(layer.out_features, layer.in_features)
-                    by_layer[layer.name].append(_forms(G, layer.weight(network).detach()))
+                    by_layer[layer.name].append(_forms(G, layer.weight(network).detach(), generator))
             all_squares.add(torch.stack([torch.stack(draws) for draws in by_parameter.values()]).sum(0), rows)
             for name, draws in by_layer.items():
                 drawn = torch.stack(draws)  # [R, 4 + out + in]
@@ -219,13 +223,20 @@ def _squares(G: Tensor, theta: Tensor) -> Tensor:
     return torch.stack([squared.sum(), (squared * theta.detach().double().square()).sum()])
 
 
-def _forms(G: Tensor, W: Tensor) -> Tensor:
+def _forms(G: Tensor, W: Tensor, generator: torch.Generator) -> Tensor:
     """Trace, relative flatness, sums of rows and columns, rows and columns, one after the other [4 + out + in]."""
-    G, W = G.double(), W.double()
-    weighted = G * W
+    weighted = (G * W).double()
     rows, columns = weighted.sum(1).square(), weighted.sum(0).square()
-    head = torch.stack([G.square().sum(), (W.T @ G).square().sum(), rows.sum(), columns.sum()])
+    head = torch.stack([G.double().square().sum(), _relative(G, W, generator), rows.sum(), columns.sum()])
     return torch.cat([head, rows, columns])
+
+
+def _relative(G: Tensor, W: Tensor, generator: torch.Generator) -> Tensor:
+    """‖Wᵀ G‖²; of a large layer the mean of ‖(W s)ᵀ G‖² over random signs s, since the product is dear."""
+    if W.numel() <= MULTIPLIED:
+        return (W.double().T @ G.double()).square().sum()
+    signs = torch.randint(2, (W.shape[1], PROBES), generator=generator).to(W) * 2 - 1
+    return ((W @ signs).T @ G).double().square().sum() / PROBES
 
 
 def _split(every: Estimate, layer: DenseLayer) -> LayerForms:

@@ -26,6 +26,7 @@ BACKWARD = 2.0  # operations of a backward pass, in those of a forward pass
 PRODUCTS = 85  # with a large layer's Hessian until its leading directions have converged
 EIGH = 25.0  # operations of an eigendecomposition, in cubes of the side
 SECOND = 6.0  # operations of a second derivative, in those of a forward pass
+ALWAYS_THERE = 64 << 20  # bytes that the exact curvature of a small layer may take, however little is allowed
 CHECKED = 64  # samples that the exact self-checks look at
 PARITY = 200  # passes of one sample that show the network to be that of its file
 OVERHEAD = 2.0  # of what is not counted: copies, small matrices, intervals
@@ -77,7 +78,7 @@ def make_plan(work: Workload, settings: Settings, memory: int, speeds: tuple[flo
     exact = exact_operations(work, settings)
     if settings.quick:
         exact = {name: operations for name, operations in exact.items() if name in ("start", "forward", *OF_LAYERS)}
-    needed = exact_bytes(work, settings)
+    too_large = exact_bytes(work, settings) > max(memory, ALWAYS_THERE)
     plan = Plan(
         budget=budget,
         memory=memory,
@@ -86,10 +87,10 @@ def make_plan(work: Workload, settings: Settings, memory: int, speeds: tuple[flo
         quick=settings.quick,
     )
     fits = budget is None or sum(exact.values()) / double <= FITS * budget
-    if fits and needed <= memory:
+    if fits and not too_large:
         stages = [PlannedStage(name=name, seconds=operations / double) for name, operations in exact.items()]
         return replace(plan, speed=speeds[0], stages=[*stages, *_left_out(settings)])
-    limits = Limits(budget if budget is not None else float("inf"), needed > memory, single)
+    limits = Limits(budget if budget is not None else float("inf"), too_large, single)
     stages = [_stage(name, operations / single, work, limits) for name, operations in exact.items()]
     return replace(plan, arithmetic="float32", speed=single, stages=[*_together(stages, work), *_left_out(settings)])
 

@@ -52,7 +52,8 @@ CARDS: tuple[Card, ...] = (
         formula="λ_max(H), H = ∂²L/∂vec(W)²",
         variant=f"{HESSIAN} Algebraically largest; by eigh or Lanczos, to an estimated relative error of 1e-7. Its "
         "interval resamples vᵀ H v over the samples with the eigenvector v held fixed. Network: the largest of the "
-        "layers, and lambda_max_sum.",
+        "layers, and lambda_max_sum. Where all samples are too many: of the Hessian's columns of most energy; "
+        "lambda_max_bounds hold the true one, since what is left out has no negative curvature.",
         can_tell="The largest step at which plain gradient descent would not diverge along that direction, 2/λ_max.",
         cannot_tell="Rescaling layers changes it though not the network (Dinh et al. 2017): for comparison.",
     ),
@@ -61,7 +62,10 @@ CARDS: tuple[Card, ...] = (
         title="Hessian trace",
         meaning="How strongly the train loss bends over all directions of the layer's weights together.",
         formula="Tr H = mean_i ‖x_i‖² tr S_i, S = ∂²l/∂z²; over tokens mean_i Σ_tt' (x_t·x_t') tr S^tt'",
-        variant=f"{HESSIAN} Exact, without random probes, cross terms between tokens included.",
+        variant=f"{HESSIAN} Exact, without random probes, cross terms between tokens included. Where all samples are "
+        "too many: from backward passes with random signs, unbiased, of the Gauss–Newton part; residual_trace says on a "
+        "few samples how much that part leaves out.",
+        covers=("flatness.residual_trace", "flatness.residual_trace_ci95"),
         can_tell="The mean rise of the loss under small random noise on the weights: ½ σ² Tr H.",
         cannot_tell="Rescaling layers changes it though not the network (Dinh et al. 2017): for comparison.",
     ),

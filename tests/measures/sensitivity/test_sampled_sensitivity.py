@@ -83,7 +83,9 @@ def test_bounds_hold_within_the_error_of_the_signs(make_audit, name) -> None:
         assert other.id == bound.id and other.holds is not False
         assert close(other.left, bound.left)
         if other.right is not None and other.error is not None:
-            assert abs(other.right - bound.right) <= 4 * other.error
+            assert other.right >= bound.right - 4 * other.error
+            if not other.left_out:  # S(θ) of some samples alone is only known to be no more than that of all
+                assert other.right <= bound.right + 4 * other.error
         if other.holds is None and bound.holds is not None:
             assert other.skipped.startswith("both sides are sampled")
 
