@@ -19,8 +19,9 @@ from audit.cli.options import (
     output_option,
     with_settings,
 )
+from audit.config import CONFIG_NAME, config_files, resolve
 from audit.errors import AuditError, UsageError
-from audit.settings import CONFIG_NAME, config_files, flag, resolve
+from audit.settings import flag
 
 if TYPE_CHECKING:
     from audit.compare.result import Comparison

@@ -12,8 +12,9 @@ import typer
 
 from audit.cli.app import command, command_line, named_report, write_pages
 from audit.cli.options import AsJson, ConfigPath, PageFormats, Quiet, output_option, with_settings
+from audit.config import config_files, resolve
 from audit.errors import UsageError
-from audit.settings import Settings, config_files, resolve
+from audit.settings import Settings
 
 if TYPE_CHECKING:
     from audit.compare.comparable import Named

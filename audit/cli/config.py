@@ -9,7 +9,7 @@ import typer
 
 from audit.cli.app import command
 from audit.cli.options import AsJson, ConfigPath
-from audit.settings import config_files, resolve_with_origins
+from audit.config import config_files, resolve_with_origins
 
 Folder = Annotated[Path | None, typer.Argument(metavar="DATA", help="The data folder, which may hold settings, too.")]
 

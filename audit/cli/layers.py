@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from audit.cli.app import command
 from audit.cli.options import AsJson, ModelPath, with_settings
-from audit.settings import config_files, resolve
+from audit.config import config_files, resolve
 
 if TYPE_CHECKING:
     from audit.model.base import Model

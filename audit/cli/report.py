@@ -25,7 +25,7 @@ from audit.cli.options import (
     chosen_formats,
     with_settings,
 )
-from audit.settings import config_files, resolve
+from audit.config import config_files, resolve
 
 if TYPE_CHECKING:
     from audit.measures.report import Report

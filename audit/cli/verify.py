@@ -10,8 +10,9 @@ import typer
 
 from audit.cli.app import command, read_report, run
 from audit.cli.options import AsJson, DataPath, ModelPath, Quiet, ReportPath, with_settings
+from audit.config import RUNS_CODE, resolve
 from audit.errors import UsageError
-from audit.settings import Settings, flag, from_report, resolve
+from audit.settings import Settings, flag, from_report
 
 if TYPE_CHECKING:
     from audit.measures.report import Report
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 LONGEST = 60
-RUNS_CODE = ("arch", "trust_pickle")  # never taken from a report, which may come from a stranger
 
 
 @command()
@@ -52,8 +52,8 @@ def verify(
 def _settings(report: Report, where: str, flags: dict[str, Any]) -> Settings:
     """The report's own settings; what can run code is the user's to give."""
     made_with = from_report(report.settings, where)
-    for name in RUNS_CODE:
-        if getattr(made_with, name) and not flags[name]:
+    for name in sorted(RUNS_CODE):  # never taken from a report, which may come from a stranger
+        if getattr(made_with, name) and flags[name] is None:
             raise UsageError(
                 f"{where}: was made with {flag(name)} {getattr(made_with, name)}, which runs code; "
                 f"give {flag(name)} yourself if you trust it."

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from audit.config import CONFIG_NAME
 from audit.data import arrays, cifar, idx, images, tables
 from audit.data.dataset import Data
 from audit.data.source import Folder, Match
 from audit.data.splits import data_from, digest, two_splits
 from audit.errors import DataError
-from audit.settings import CONFIG_NAME, Settings
+from audit.settings import Settings
 
 READERS = (arrays.find, tables.find, images.find, idx.find, cifar.find)
 WANTED = "train and test as .npz, .npy, .csv, .tsv, .parquet, .safetensors, .pt, image folders, idx or CIFAR files"
