@@ -28,6 +28,7 @@ from audit.network.record import Products, Record
 from audit.network.records import Outcome
 from audit.network.records import Records as Records
 from audit.report.fields import Card as Card
+from audit.report.plan import EXACT, Plan
 from audit.settings import Settings
 
 Item = TypeVar("Item")
@@ -52,6 +53,7 @@ class Audit:
     spectra: Spectra  # eigenpairs of the layers' Hessians, found once
     bootstrap: Bootstrap  # the draws behind all intervals
     settings: Settings
+    plan: Plan = EXACT  # which measures look at all samples, and which at how many
 
     @property
     def network_is_double(self) -> bool:

@@ -58,6 +58,17 @@ class CrossEntropy:
         mean = (p[:, None, :] @ shifted.flatten(2)).reshape(len(v), 1, *v.shape[2:])
         return shifted.sub_(mean).mul_(p.sqrt().reshape(*f.shape, *[1] * (v.dim() - 2)))
 
+    def curvature_root_transposed_times(self, f: Tensor, v: Tensor) -> Tensor:
+        """Lᵀ v with Lᵀ L = Λ: √p ∘ v − p Σ_c √p_c v_c; v [n, C] → [n, C].
+
+        The row of the largest score is minus the sum of the others (the columns of L sum to 0).
+        """
+        p, top = f.softmax(1), f.argmax(1, keepdim=True)
+        weighted = p.sqrt() * v
+        product = weighted - p * weighted.sum(1, keepdim=True)
+        rest = product.scatter(1, top, 0.0)
+        return rest.scatter(1, top, -rest.sum(1, keepdim=True))
+
     def curvature_diagonal(self, f: Tensor, v: Tensor) -> Tensor:
         """The diagonal of vᵀ Λ v, Σ_c p_c v_c² − (Σ_c p_c v_c)² [n, m], for v [n, C, m].
 
@@ -97,6 +108,10 @@ class BinaryCrossEntropy:
         """√Λ v."""
         return (torch.sigmoid(f) * torch.sigmoid(-f)).sqrt().reshape(len(f), 1, *[1] * (v.dim() - 2)) * v
 
+    def curvature_root_transposed_times(self, f: Tensor, v: Tensor) -> Tensor:
+        """√Λ v."""
+        return self.curvature_root_times(f, v)
+
     def curvature_diagonal(self, f: Tensor, v: Tensor) -> Tensor:
         """The diagonal of vᵀ Λ v [n, m], v [n, 1, m]."""
         return self.curvature_times(f, v.square())[:, 0]
@@ -130,6 +145,10 @@ class SquaredError:
 
     def curvature_root_times(self, f: Tensor, v: Tensor) -> Tensor:
         """√Λ = identity; a copy, as for the other losses, so that nobody can spoil v through it."""
+        return v.clone()
+
+    def curvature_root_transposed_times(self, f: Tensor, v: Tensor) -> Tensor:
+        """√Λ v, a copy."""
         return v.clone()
 
     def curvature_diagonal(self, f: Tensor, v: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from audit.report.blocks import Check, Gallery, Outcomes, Reference, gallery_faults, outcomes_faults
 from audit.report.fields import says
 from audit.report.paths import leaves, not_finite, value_at
+from audit.report.plan import EXACT, Plan
 
 SCHEMA = "gen-audit/1"
 Task = Literal["classification", "binary", "regression"]
@@ -180,6 +181,7 @@ class Foot:
     timings: dict[str, float | dict[str, float]] = says(
         "wall time of each stage in seconds; measures: of each measure's last step", default_factory=dict
     )
+    plan: Plan = says("what was measured how; the times beside it are in timings", default=EXACT)
 
 
 def faults(head: Head, foot: Foot) -> Iterator[str]:

@@ -77,6 +77,7 @@ def assemble(measured: Measured) -> Report:
         findings=[],
         outcomes=keep_outcomes(audit.data, audit.train_outcome, audit.test_outcome),
         timings=_timings(measured.timings),
+        plan=audit.plan,
         **_blocks(found, ReportBlocks),
     )
 

@@ -12,7 +12,7 @@ from formats import ARCHITECTURES, audited, data_of, trained, write_state
 
 NOT_ESTIMATED = {
     r"settings\..*|checks\[\]\.tolerance|.*pac_bayes\.(volume|delta)": "chosen, not measured",
-    r"timings\..*|model\.parity\..*|checks\[\]\.value": "what this very run met: times, rounding, the size of a fault",
+    r"timings\..*|plan\..*|model\.parity\..*|checks\[\]\.value": "what this very run met: times, rounding, the size of a fault",
     r".*\.(max|mean|relative|dual|basis|lambda_max)_residual|.*\.basis_orthonormality|.*duality\.tolerance": "how far "
     "an equality or an iteration is off on these samples",
     r".*flatness\.weight_norm_squared|.*weight_spectral_norm": "a function of the weights alone",

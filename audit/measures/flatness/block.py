@@ -44,6 +44,14 @@ class LayerFlatness:
         "network after the layer was probed with random signs",
         default=None,
     )
+    form: str = says("exact: over all captured train samples; sampled: estimated, with its errors", default="exact")
+    samples: int | None = says("train samples behind sampled numbers", default=None)
+    columns: int | None = says("columns of the Hessian's root behind a sampled lambda_max", default=None)
+    lambda_max_bounds: Interval = says(
+        "of a sampled lambda_max: the largest eigenvalue is no smaller than the first and, up to the error of the "
+        "trace, no larger than the second",
+        default=None,
+    )
     notes: list[str] = says("what a reader must know about these numbers", default_factory=list)
     skipped: str | None = says("why this layer has no numbers", default=None)
 
@@ -79,6 +87,8 @@ class NetworkFlatness:
     trace_sum: float | None = says("sum of the layers' traces: for comparison, not invariant", default=None)
     trace_sum_ci95: Interval = None
     layers: list[str] = says("the layers that these numbers are over", default_factory=list)
+    form: str = says("exact: over all captured train samples; sampled: estimated, with its errors", default="exact")
+    samples: int | None = says("train samples behind sampled numbers", default=None)
     bootstrap: int = says("draws behind each bootstrap interval", default=0)
     notes: list[str] = says("what a reader must know about these numbers", default_factory=list)
     skipped: str | None = says("why there are no numbers", default=None)

@@ -1,0 +1,197 @@
+"""Sums over samples and scores from one ordinary backward pass over a batch, by random signs.
+
+With independent signs v_ic = ±1 the gradient of Σ_ic v_ic f_ic in all parameters at once has, in the mean over v, the
+square Σ_i ‖∇_θ f_i‖_F²: cross terms between samples and between scores cancel. With v replaced by r, E[r rᵀ] = Λ, the
+curvature of the loss in the scores, it is the trace of the Gauss–Newton Hessian, and the same gradient G of a layer's
+weights W gives every quadratic form of it:
+
+    trace  ‖G‖²,   row j  (w_j·G_j)²,   column i  (w_i·G_i)²,   relative flatness  ‖Wᵀ G‖²
+
+How much the draws differ gives each number its standard error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from audit.network.capture import Batch
+from audit.network.hooks import scores
+from audit.network.layers import DenseLayer
+from audit.network.loss import Loss
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Means over samples from random draws."""
+
+    value: Tensor  # […]
+    error: Tensor  # […]  standard error
+    samples: int  # behind it
+
+    def __getitem__(self, place: int | slice) -> Estimate:
+        return Estimate(self.value[place], self.error[place], self.samples)
+
+
+class Draws:
+    """Sums over batches, drawn several times each: their mean per sample, and how far it may be off."""
+
+    def __init__(self, population: int) -> None:
+        self._population = population
+        self._batches: list[Tensor] = []
+        self._sizes: list[int] = []
+
+    def add(self, draws: Tensor, size: int) -> None:
+        """Takes in one batch of `size` samples: draws [R, …] of the sum over them."""
+        self._batches.append(draws.double().cpu())
+        self._sizes.append(size)
+
+    def estimate(self) -> Estimate:
+        """Of the mean over all samples, also where the batches hold only some of them, picked at random."""
+        draws, sizes = torch.stack(self._batches), torch.tensor(self._sizes, dtype=torch.float64)  # [B, R, …]
+        m, (B, R) = int(sizes.sum()), draws.shape[:2]
+        means = draws.mean(1)
+        value = means.sum(0) / m
+        within = draws.var(1).sum(0) / (R * m**2) if R > 1 else torch.zeros_like(value)
+        by_size = means - value * sizes.reshape(-1, *[1] * value.dim())
+        between = by_size.square().sum(0) * B / max(1, B - 1) / m**2
+        if R == 1:
+            return Estimate(value, between.sqrt(), m)
+        picked = (between - within).clamp(min=0) * max(0.0, 1 - m / self._population)
+        return Estimate(value, (within + picked).sqrt(), m)
+
+
+@dataclass(frozen=True)
+class LayerForms:
+    """Quadratic forms of one layer's Gauss–Newton Hessian, means over samples."""
+
+    trace: Estimate  # []
+    relative: Estimate  # []
+    all_rows: Estimate  # []  their sum
+    all_columns: Estimate  # []
+    rows: Estimate  # [out]
+    columns: Estimate  # [in]
+
+
+@dataclass(frozen=True)
+class SignSums:
+    """What the random signs found."""
+
+    layers: dict[str, LayerForms]
+    total: Estimate  # sums over the layers of ‖W‖² trace, trace, relative flatness, rows and columns [5]
+    squares: dict[str, Estimate]  # by parameter name: mean ‖∂f/∂θ‖² and Σ θ² (∂f/∂θ)² [2]
+
+
+def sign_sums(
+    network: nn.Module, layers: Sequence[DenseLayer], loss: Loss, batches: Iterable[Batch], plan: Draw
+) -> SignSums:
+    """Walks over the batches, with `plan.repeats` ordinary backward passes for each kind of sum."""
+    forms = {layer.name: Draws(plan.population) for layer in layers}
+    squares = {name: Draws(plan.population) for name, _ in network.named_parameters()}
+    total = Draws(plan.population)
+    names = {layer.name: f"{layer.module}.weight".lstrip(".") for layer in layers}
+    norms = {layer.name: float(layer.weight(network).double().square().sum()) for layer in layers}
+    generator = torch.Generator().manual_seed(plan.seed)
+    with differentiable(network) as parameters:
+        for batch in batches:
+            f, rows = scores(network, batch.x), batch.rows
+            by_layer: dict[str, list[Tensor]] = {name: [] for name in forms}
+            by_parameter: dict[str, list[Tensor]] = {name: [] for name in squares}
+            for _ in range(plan.repeats):
+                signs = _signs(f, rows, generator)
+                for name, G in _gradients(f, signs, parameters, retain=True):
+                    by_parameter[name].append(_squares(G, parameters[name]))
+                curved = _curved(loss, f, signs, rows)
+                found = dict(_gradients(f, curved, parameters, retain=True))
+                for layer in layers:
+                    G = found[names[layer.name]].reshape(layer.out_features, layer.in_features)
+                    by_layer[layer.name].append(_forms(G, layer.weight(network).detach()))
+            total.add(_total(by_layer, norms), rows)
+            for name, draws in by_layer.items():
+                forms[name].add(torch.stack(draws), rows)
+            for name, draws in by_parameter.items():
+                squares[name].add(torch.stack(draws), rows)
+    return SignSums(
+        {layer.name: _split(forms[layer.name].estimate(), layer) for layer in layers},
+        total.estimate(),
+        {name: draws.estimate() for name, draws in squares.items()},
+    )
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How the signs are drawn."""
+
+    population: int  # samples that the batches were picked from
+    repeats: int  # draws for each batch
+    seed: int
+
+
+@contextmanager
+def differentiable(network: nn.Module) -> Iterator[Mapping[str, nn.Parameter]]:
+    """The network's parameters, with gradients for a while."""
+    parameters = dict(network.named_parameters())
+    before = {name: value.requires_grad for name, value in parameters.items()}
+    try:
+        with torch.enable_grad():
+            network.requires_grad_(True)
+            yield parameters
+    finally:
+        for name, value in parameters.items():
+            value.requires_grad_(before[name])
+
+
+def _signs(f: Tensor, rows: int, generator: torch.Generator) -> Tensor:
+    """±1 [n, C], and 0 for samples that only fill up a batch."""
+    v = torch.randint(2, tuple(f.shape), generator=generator).to(f) * 2 - 1
+    v[rows:] = 0
+    return v
+
+
+def _curved(loss: Loss, f: Tensor, v: Tensor, rows: int) -> Tensor:
+    """R = Lᵀ v with Lᵀ L = Λ, so that E[r rᵀ] = Λ  [n, C]."""
+    r = torch.zeros_like(v)
+    r[:rows] = loss.curvature_root_transposed_times(f.detach().double()[:rows], v.double()[:rows]).to(v)
+    return r
+
+
+def _gradients(
+    f: Tensor, cotangent: Tensor, parameters: Mapping[str, nn.Parameter], retain: bool
+) -> Iterator[tuple[str, Tensor]]:
+    found = torch.autograd.grad(
+        f, list(parameters.values()), cotangent, retain_graph=retain, allow_unused=True, materialize_grads=True
+    )
+    yield from zip(parameters, found, strict=True)
+
+
+def _squares(G: Tensor, theta: Tensor) -> Tensor:
+    """‖G‖² and Σ θ² G² [2]."""
+    squared = G.detach().double().square()
+    return torch.stack([squared.sum(), (squared * theta.detach().double().square()).sum()])
+
+
+def _forms(G: Tensor, W: Tensor) -> Tensor:
+    """Trace, relative flatness, sums of rows and columns, rows and columns, one after the other [4 + out + in]."""
+    G, W = G.double(), W.double()
+    weighted = G * W
+    rows, columns = weighted.sum(1).square(), weighted.sum(0).square()
+    head = torch.stack([G.square().sum(), (W.T @ G).square().sum(), rows.sum(), columns.sum()])
+    return torch.cat([head, rows, columns])
+
+
+def _split(every: Estimate, layer: DenseLayer) -> LayerForms:
+    rows, columns = slice(4, 4 + layer.out_features), slice(4 + layer.out_features, None)
+    return LayerForms(every[0], every[1], every[2], every[3], every[rows], every[columns])
+
+
+def _total(by_layer: Mapping[str, Sequence[Tensor]], norms: Mapping[str, float]) -> Tensor:
+    """Sums over the layers in each draw [R, 5]."""
+    parts = [
+        torch.stack([torch.stack([norms[name] * draw[0], *draw[:4]]) for draw in draws])
+        for name, draws in by_layer.items()
+    ]
+    return torch.stack(parts).sum(0)
