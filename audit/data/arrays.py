@@ -7,6 +7,8 @@ only opened with weights_only, so it cannot run code.
 
 from __future__ import annotations
 
+import lzma
+import math
 import pickle
 import tokenize
 import zipfile
@@ -20,13 +22,17 @@ import numpy as np
 
 from audit.data.source import Array, Folder, Match, Name, Source, Stored, parse, rows_of, same_length, unreadable
 from audit.errors import DataError
+from audit.limits import require_room
 from audit.settings import Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 HEADER = (ValueError, SyntaxError, TypeError, tokenize.TokenError)  # what a damaged npy header is complained about with
-BROKEN = (OSError, EOFError, KeyError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error, *HEADER)
+BROKEN = (
+    *(OSError, EOFError, KeyError, MemoryError, NotImplementedError, OverflowError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, *HEADER),
+)
 
 Load = Callable[[], Array]
 Opener = Callable[[Path], "Load | Mapping[str, Load]"]
@@ -43,10 +49,10 @@ class NamedArray(NamedTuple):
 def find(folder: Folder, settings: Settings) -> list[Match]:
     """The layouts of arrays that the folder speaks for."""
     return [
-        *_find(folder, "npz", (".npz",), _open_npz),
+        *_find(folder, "npz", (".npz",), partial(_open_npz, memory=settings.memory)),
         *_find(folder, "npy", (".npy",), _open_npy),
         *_find(folder, "safetensors", (".safetensors",), _open_safetensors),
-        *_find(folder, "pt", (".pt", ".pth"), _open_pt),
+        *_find(folder, "pt", (".pt", ".pth"), partial(_open_pt, memory=settings.memory)),
     ]
 
 
@@ -123,10 +129,11 @@ def _no_pair(files: tuple[Path, ...], opener: Opener) -> str:
     return f"{files[0].parent}: holds {names}, but needs pairs such as train_x{suffix} and train_y{suffix}."
 
 
-def _open_npz(path: Path) -> Mapping[str, Load]:
+def _open_npz(path: Path, memory: str | None = None) -> Mapping[str, Load]:
     try:
         with zipfile.ZipFile(path) as archive:
             keys = [name.removesuffix(".npy") for name in archive.namelist()]
+            require_room(sum(member.file_size for member in archive.infolist()), memory, path)
     except BROKEN as error:
         raise unreadable(path, "an npz archive", error, "write it again with numpy.savez") from error
     return {key: partial(_member, path, key) for key in keys}
@@ -174,17 +181,27 @@ def _open_safetensors(path: Path) -> Mapping[str, Load]:
     return {key: partial(as_array, tensor) for key, tensor in tensors.items()}
 
 
-def _open_pt(path: Path) -> Load | Mapping[str, Load]:
+def _open_pt(path: Path, memory: str | None = None) -> Load | Mapping[str, Load]:
     content = _load(path)
     if _is_tensor(content):
-        return partial(as_array, content)
+        return partial(_array_of, content, path, memory)
     if isinstance(content, (tuple, list)) and len(content) == 2:
         content = {"x": content[0], "y": content[1]}
     if not isinstance(content, Mapping):
         raise DataError(
             f"{path}: holds a {type(content).__name__}; save a dict of tensors x and y, or the pair (x, y)."
         )
-    return {str(key): partial(as_array, tensor) for key, tensor in content.items() if _is_tensor(tensor)}
+    tensors = {str(key): tensor for key, tensor in content.items() if _is_tensor(tensor)}
+    return {key: partial(_array_of, tensor, path, memory) for key, tensor in tensors.items()}
+
+
+def _array_of(tensor: Tensor, path: Path, memory: str | None) -> Array:
+    """The numbers of a tensor from a file, which may be small there and large once it is spread out."""
+    require_room(math.prod(tensor.shape) * tensor.element_size(), memory, path)
+    try:
+        return as_array(tensor)
+    except Exception as error:  # nested, without values, quantised, of a type that NumPy does not have
+        raise unreadable(path, "tensors of plain numbers", error, "save dense float or integer tensors") from error
 
 
 def _load(path: Path) -> Any:

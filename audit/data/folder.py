@@ -10,25 +10,29 @@ from pathlib import Path
 from audit.config import CONFIG_NAME
 from audit.data import arrays, cifar, idx, images, tables
 from audit.data.dataset import Data
-from audit.data.source import Folder, Match
+from audit.data.source import Folder, Match, refuse_outside
 from audit.data.splits import data_from, digest, two_splits
-from audit.errors import DataError
+from audit.errors import DataError, readable
+from audit.limits import memory_limited
 from audit.settings import Settings
 
 READERS = (arrays.find, tables.find, images.find, idx.find, cifar.find)
+REMEDY = "write or copy the data again"
 WANTED = "train and test as .npz, .npy, .csv, .tsv, .parquet, .safetensors, .pt, image folders, idx or CIFAR files"
 
 
 def read_data(path: Path, settings: Settings) -> Data:
     """The train and test samples of a folder, as stored: `resolve_task` and `fit` make them ready for a model."""
-    match = choose_layout(path, settings)
-    return data_from(match.read(), path, match.layout, settings)
+    with readable(DataError, path, REMEDY), memory_limited(settings.memory):
+        match = choose_layout(path, settings)
+        return data_from(match.read(), path, match.layout, settings)
 
 
 def data_sha256(path: Path, settings: Settings) -> str:
     """The hash that `read_data` would give, without taking the samples."""
-    train, test, _ = two_splits(choose_layout(path, settings).read(), path, settings)
-    return digest(path, train, test)
+    with readable(DataError, path, REMEDY), memory_limited(settings.memory):
+        train, test, _ = two_splits(choose_layout(path, settings).read(), path, settings)
+        return digest(path, train, test)
 
 
 def choose_layout(path: Path, settings: Settings) -> Match:
@@ -63,6 +67,8 @@ def list_folder(path: Path) -> Folder:
     except OSError as error:
         raise DataError(f"{path}: the folder cannot be listed ({error.strerror}); check its permissions.") from error
     visible = [entry for entry in entries if not entry.name.startswith(".") and entry.name != CONFIG_NAME]
+    for entry in visible:
+        refuse_outside(entry, path)
     files = tuple(entry for entry in visible if entry.is_file())
     return Folder(path, files, tuple(entry for entry in visible if entry.is_dir()))
 

@@ -20,13 +20,15 @@ import numpy as np
 
 from audit.data.labels import class_order
 from audit.data.preprocess import BILINEAR, sides
-from audit.data.source import SPLITS, Array, Folder, Match, Rows, Source, Stored
+from audit.data.source import SPLITS, Array, Folder, Match, Rows, Source, Stored, refuse_outside
 from audit.errors import DataError
+from audit.limits import require_room
 from audit.settings import Settings
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # all that Pillow may try: others start programs, as EPS does
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 BROKEN = (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error, zlib.error)
 GRAY, COLOUR = ("1", "L", "LA", "La"), ("P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr")
@@ -49,16 +51,18 @@ def read(splits: tuple[tuple[str, Path], ...], settings: Settings) -> Stored:
     for split, root in splits:
         if split in sources:
             raise DataError(f"{root}: another folder beside it is the {split} split too; keep one of them.")
-        sources[split] = _source(root, settings)
+        sources[split] = _source(root, root if split == "all" else root.parent, settings)
     names = {inner.name for _, root in splits for inner in _class_folders(root)}
     return Stored(sources, names=class_order(names))
 
 
-def _source(root: Path, settings: Settings) -> Source:
+def _source(root: Path, data: Path, settings: Settings) -> Source:
+    """The images of a split in the folder `data`, which none of them may lie outside of."""
     files: list[Path] = []
     labels: list[str] = []
     for inner in _class_folders(root):
-        found = _images(inner)
+        refuse_outside(inner, data)
+        found = _images(inner, data)
         files.extend(found)
         labels.extend([inner.name] * len(found))
     return Source(
@@ -71,9 +75,13 @@ def _class_folders(root: Path) -> list[Path]:
     return sorted(inside, key=lambda entry: entry.name)
 
 
-def _images(folder: Path) -> list[Path]:
+def _images(folder: Path, data: Path) -> list[Path]:
     """Every image below the folder; links to folders are not followed, so a loop of links cannot hold us."""
     paths = [Path(top, name) for top, _, names in os.walk(folder) for name in names if _is_image(name)]
+    for path in paths:
+        refuse_outside(path, data)
+        if not path.is_file():
+            raise DataError(f"{path}: is no ordinary file; replace or remove it.")
     return sorted(paths, key=lambda path: path.as_posix())
 
 
@@ -89,6 +97,7 @@ def _decode_all(files: list[Path], settings: Settings, rows: Rows) -> Array:
     """The chosen images as uint8 [n, h, w] where all are gray, else [n, h, w, 3]; one mode and one size for all."""
     chosen = [files[row] for row in rows]
     gray = settings.channels == "gray" or (settings.channels == "auto" and all(_is_gray(file) for file in chosen))
+    _check_room(chosen, gray, settings)
     first = decode(chosen[0], gray, settings)
     out = np.empty((len(chosen), *first.shape), np.uint8)
     for place, file in enumerate(chosen):
@@ -100,6 +109,16 @@ def _decode_all(files: list[Path], settings: Settings, rows: Rows) -> Array:
             )
         out[place] = pixels
     return out
+
+
+def _check_room(chosen: list[Path], gray: bool, settings: Settings) -> None:
+    """What the pixels take, by the size that the header of each file states."""
+    total = 0
+    for file in chosen:
+        with _opened(file) as image:
+            height, width = sides(settings.resize) if settings.resize is not None else (image.height, image.width)
+        total += height * width * (1 if gray else 3)
+        require_room(total, settings.memory, file.parent)
 
 
 def _size(pixels: Array) -> str:
@@ -132,7 +151,7 @@ def _opened(file: Path) -> Iterator[Image]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(file) as image:
+            with Image.open(file, formats=FORMATS) as image:
                 yield image
     except (*BROKEN, *too_large) as error:
         reason = (str(error).replace(f" {str(file)!r}", "").splitlines() or [type(error).__name__])[0].rstrip(".")

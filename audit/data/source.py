@@ -5,6 +5,7 @@ The splits are left as they lie on disk, their samples still unread.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -75,6 +76,16 @@ class Folder:
     path: Path
     files: tuple[Path, ...]
     folders: tuple[Path, ...]
+
+
+def refuse_outside(path: Path, folder: Path) -> None:
+    """Refuses a link that leaves the data folder: what it leads to was not given to the audit."""
+    target = Path(os.path.realpath(path))  # which a loop of links does not hold
+    if path.is_symlink() and not target.is_relative_to(os.path.realpath(folder)):
+        raise DataError(
+            f"{path}: is a link to {target}, outside the data folder, and is not followed; put the file itself "
+            "there, or remove the link."
+        )
 
 
 def unreadable(path: Path, kind: str, error: BaseException, remedy: str) -> DataError:

@@ -10,9 +10,11 @@ from typing import Any
 from audit.data.columns import check_features, label_array, matrix
 from audit.data.source import Array, Folder, Match, Rows, Source, Stored, parse, unreadable
 from audit.errors import DataError
+from audit.limits import require_room
 from audit.settings import Settings
 
 SUFFIXES = {"csv": (".csv", ".csv.gz"), "tsv": (".tsv", ".tsv.gz"), "parquet": (".parquet", ".pq")}
+MOST_UNPACKED = 2**38  # bytes that are counted; no budget is larger
 LABELS = ("label", "target", "y", "class")
 PANDAS_INDEX = ("", "unnamed: 0", "__index_level_0__")
 
@@ -43,6 +45,7 @@ def read(files: tuple[Path, ...], layout: str, settings: Settings) -> Stored:
     order = sorted(by_split, key=lambda split: split != "train")  # train's columns set the order
     tables, notes = {}, []
     for split in order:
+        require_room(_unpacked(by_split[split], layout), settings.memory, by_split[split])
         tables[split], said = _load(by_split[split], layout)
         notes.extend(said)
     first = by_split[order[0]]
@@ -65,6 +68,27 @@ def _two_files(first: Path, second: Path, split: str) -> str:
     if split == "all":
         return f"{first.parent}: holds {first.name} and {second.name}, but neither says train or test; rename them."
     return f"{first.parent}: {first.name} and {second.name} both claim the {split} split; keep one of them."
+
+
+def _unpacked(path: Path, layout: str) -> int:
+    """Bytes that a table takes: as its footer says, or counted while it is unpacked and thrown away."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        if layout == "parquet":
+            about = pyarrow.parquet.read_metadata(path)
+            groups = [about.row_group(place).total_byte_size for place in range(about.num_row_groups)]
+            return int(max(sum(groups), 8 * about.num_rows * about.num_columns))
+        if path.suffix.lower() != ".gz":
+            return path.stat().st_size
+        size = 0
+        with pyarrow.input_stream(str(path), compression="gzip") as stream:
+            while (piece := len(stream.read(1 << 22))) and size < MOST_UNPACKED:
+                size += piece
+        return size
+    except (pyarrow.ArrowException, OSError, ValueError):
+        return 0  # damaged: whoever reads it says how
 
 
 def _load(path: Path, layout: str) -> tuple[Any, list[str]]:

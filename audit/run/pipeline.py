@@ -17,6 +17,7 @@ from audit.data.dataset import Data
 from audit.data.labels import UnnamedClasses, listed
 from audit.errors import DataError
 from audit.findings import add_findings
+from audit.limits import memory_limited
 from audit.measures.contract import Audit
 from audit.measures.report import Report
 from audit.measures.suite import Results, run_suite
@@ -76,7 +77,7 @@ def audit_sources(
         model = sources.load(settings)
     with progress.stage("read", "Reading the data"):
         model, data = _fitted(model, _read(sources.read, settings, model.classes), settings)
-    with progress.stage("parity", "Comparing with the file's own runtime"):
+    with progress.stage("parity", "Comparing with the file's own runtime"), memory_limited(settings.memory, model.path):
         parity = trusted(model, data)
     with progress.stage("forward", "Running both splits"):
         task, data = resolve_task(data, _outputs(model, data), model.head, settings.task)
