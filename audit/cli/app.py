@@ -14,6 +14,7 @@ import typer
 
 from audit import __version__
 from audit.cli.options import GroupedCommand
+from audit.cli.say import say
 from audit.errors import UsageError, unreadable
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ command = partial(app.command, cls=GroupedCommand)
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"gen-audit {__version__}")
+        say(f"gen-audit {__version__}")
         raise typer.Exit
 
 

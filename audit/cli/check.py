@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +18,7 @@ from audit.cli.options import (
     output_option,
     with_settings,
 )
+from audit.cli.say import complain, say
 from audit.config import CONFIG_NAME, config_files, resolve
 from audit.errors import AuditError, UsageError
 from audit.settings import flag
@@ -80,9 +80,9 @@ def check(
         comparison = _comparison(baseline, target, result)
         with staged(out, new_audit=data is not None, read=baseline) as stage:
             _write(result, verdict, stage, wanted, comparison)
-    print(json.dumps(verdict.to_dict(), indent=2, ensure_ascii=False) if as_json else "\n".join(lines(verdict, quiet)))
+    say(json.dumps(verdict.to_dict(), indent=2, ensure_ascii=False) if as_json else "\n".join(lines(verdict, quiet)))
     for annotation in tell_github(result, os.environ, verdict):
-        print(annotation, file=sys.stderr)
+        complain(annotation)
     raise typer.Exit(0 if verdict.passed else 1)
 
 

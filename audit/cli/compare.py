@@ -12,6 +12,7 @@ import typer
 
 from audit.cli.app import command, command_line, named_report, write_pages
 from audit.cli.options import AsJson, ConfigPath, PageFormats, Quiet, output_option, with_settings
+from audit.cli.say import say
 from audit.config import config_files, resolve
 from audit.errors import UsageError
 from audit.settings import Settings
@@ -57,9 +58,9 @@ def compare(
     result = _comparison(compared or [], group or [], config, quiet or as_json, flags)
     files = write_pages(out, partial(write_comparison, result, formats=wanted))
     if as_json:
-        print(result.to_json(), end="")
+        say(result.to_json(), end="")
     elif not quiet:
-        print("\n".join([f"Verdict on the new side: {result.verdict}.", *result.headline, *files]))
+        say("\n".join([f"Verdict on the new side: {result.verdict}.", *result.headline, *files]))
 
 
 def _comparison(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from audit.cli.app import command, compared, read_report, write_pages
 from audit.cli.options import AsJson, BaselinePath, Formats, Output, ReportPath, Templates, chosen_formats
+from audit.cli.say import say
 
 
 @command()
@@ -27,4 +28,4 @@ def render(
     files = write_pages(
         out, lambda folder: write_report(result, folder, wanted, templates=templates, comparison=comparison)
     )
-    print(json.dumps({"files": files}, indent=2) if as_json else "\n".join(files))
+    say(json.dumps({"files": files}, indent=2) if as_json else "\n".join(files))

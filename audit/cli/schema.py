@@ -8,6 +8,7 @@ import typer
 
 from audit.cli.app import command
 from audit.cli.options import completing
+from audit.cli.say import say
 from audit.errors import UsageError
 
 RESULTS = ("report", "comparison", "history", "verdict")
@@ -27,7 +28,7 @@ def schema(which: Which = "report", as_json: AlreadyJson = False) -> None:
     """Print the JSON Schema of report.json, or of another result."""
     import json
 
-    print(json.dumps(_schema(which), indent=2))
+    say(json.dumps(_schema(which), indent=2))
 
 
 def _schema(which: str) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from audit.cli.say import complain, say
 from audit.measures.gap.block import GapReport
 from audit.measures.report import Report
 from audit.report.fields import Interval
@@ -20,14 +20,14 @@ def print_outcome(
 ) -> None:
     """Warnings always; the summary, the verdict against a baseline and where the files are unless asked to be quiet."""
     for warning in report.warnings:
-        print(f"WARNING: {warning}", file=sys.stderr)
+        complain(f"WARNING: {warning}")
     tell_missing(written)
     if quiet:
         return
     for line in [*summary(report), *_against(comparison)]:
-        print(line)
+        say(line)
     for name in written.files:
-        print(folder / name)
+        say(folder / name)
 
 
 def _against(comparison: Comparison | None) -> list[str]:
@@ -41,7 +41,7 @@ def _against(comparison: Comparison | None) -> list[str]:
 def tell_missing(written: Written) -> None:
     """What this machine could not write, and how to get it."""
     for missing in written.missing:
-        print(f"gen-audit: {missing}", file=sys.stderr)
+        complain(f"gen-audit: {missing}")
 
 
 def summary(report: Report) -> list[str]:
@@ -72,11 +72,7 @@ def _layers(report: Report) -> str:
 def finding_lines(report: Report) -> list[str]:
     """Level and title of the findings that stand on the first page; names from the model cannot move the cursor."""
     shown = [finding for finding in report.findings if finding.first_page]
-    return [f"{finding.level:<8}{_printable(finding.title)}" for finding in shown]
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    return [f"{finding.level:<8}{' '.join(finding.title.split())}" for finding in shown]
 
 
 def gap_lines(gap: GapReport) -> list[str]:

@@ -10,6 +10,7 @@ import typer
 
 from audit.cli.app import command, read_report, run
 from audit.cli.options import AsJson, DataPath, ModelPath, Quiet, ReportPath, with_settings
+from audit.cli.say import say
 from audit.config import RUNS_CODE, resolve
 from audit.errors import UsageError
 from audit.settings import Settings, flag, from_report
@@ -41,11 +42,11 @@ def verify(
     settings = _settings(report, str(report_file), flags)
     other = _other_files(report, model, data, settings)
     if other:
-        print(json.dumps({"reproduced": False, "other": other}, indent=2) if as_json else f"not reproduced: {other}")
+        say(json.dumps({"reproduced": False, "other": other}, indent=2) if as_json else f"not reproduced: {other}")
         raise typer.Exit(1)
     now = json.loads(run(model, data, settings, quiet).to_json())
     found = reproduction(json.loads(report_file.read_text(encoding="utf-8")), now)
-    print(json.dumps(found.to_dict(), indent=2) if as_json else "\n".join(_lines(found)))
+    say(json.dumps(found.to_dict(), indent=2) if as_json else "\n".join(_lines(found)))
     raise typer.Exit(0 if found.reproduced else 1)
 
 
