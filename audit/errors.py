@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-ALLOCATION = ("allocate memory", "not enough memory", "bad_alloc", "out of memory")  # how torch and others say it
+ALLOCATION = ("allocate memory", "not enough memory", "bad_alloc", "bad allocation", "out of memory")
 
 
 class AuditError(Exception):
