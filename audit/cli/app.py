@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +15,7 @@ import typer
 from audit import __version__
 from audit.cli.options import GroupedCommand
 from audit.cli.say import say
-from audit.errors import UsageError, unreadable
+from audit.errors import AuditError, UsageError, unreadable
 
 if TYPE_CHECKING:
     from audit.compare.comparable import Named
@@ -64,6 +64,18 @@ def read_report(path: Path) -> Report:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({unreadable(error)}); name a report.json.") from error
     return Report.from_json(text, str(path))
+
+
+@contextmanager
+def drawing(path: Path) -> Iterator[None]:
+    """Around what draws or judges a report that was read: what trips over it is in it, though every check passed."""
+    try:
+        yield
+    except (AuditError, OSError, MemoryError, typer.Exit):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0][:200].rstrip(".")
+        raise UsageError(f"{path}: is damaged ({reason}); make it anew with `gen-audit report`.") from error
 
 
 def named_report(path: Path) -> Named:

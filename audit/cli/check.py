@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.app import command, compared, read_report, run
+from audit.cli.app import command, compared, drawing, read_report, run
 from audit.cli.options import (
     AsJson,
     ConfigPath,
@@ -75,7 +76,8 @@ def check(
     if out is not None:
         check_writable(out)
     result = _report(target, data, config, quiet, flags)
-    verdict = judge(rules, result, earlier, strict=strict)
+    with drawing(target) if data is None else nullcontext():
+        verdict = judge(rules, result, earlier, strict=strict)
     if out is not None:
         comparison = _comparison(baseline, target, result)
         with staged(out, new_audit=data is not None, read=baseline) as stage:

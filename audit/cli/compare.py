@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.app import command, command_line, named_report, write_pages
+from audit.cli.app import command, command_line, drawing, named_report, write_pages
 from audit.cli.options import AsJson, ConfigPath, PageFormats, Quiet, output_option, with_settings
 from audit.cli.say import say
 from audit.config import config_files, resolve
@@ -75,7 +75,8 @@ def _comparison(
     if len(compared) == 2 and all(path.suffix == ".json" for path in compared):
         from audit.compare.compare import compare_reports
 
-        return compare_reports(named_report(compared[0]), named_report(compared[1]), command_line())
+        with drawing(compared[1]):
+            return compare_reports(named_report(compared[0]), named_report(compared[1]), command_line())
     if len(compared) == 3 and not any(path.suffix == ".json" for path in compared):
         old, new, data = compared
         return _models(old, new, data, resolve(flags, config_files(config, data)), quiet)

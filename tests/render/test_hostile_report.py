@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from reports import classification
+from reports import classification, regression
 
 from audit.errors import UsageError
 from audit.measures.report import Report
@@ -92,3 +92,50 @@ def test_the_pdf_fetches_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     watching = False
     assert opened == []
     assert b"/Image" not in (tmp_path / "page.pdf").read_bytes()
+
+
+def damaged(task: str, path: str, value: Any) -> str:
+    """A report with another value, or none, at a path."""
+    report = copy.deepcopy({"classification": classification, "regression": regression}[task]())
+    *outer, last = path.split(".")
+    block: Any = report
+    for name in outer:
+        block = block[int(name)] if isinstance(block, list) else block[name]
+    if value is GONE:
+        del block[int(last) if isinstance(block, list) else last]
+    else:
+        block[int(last) if isinstance(block, list) else last] = value
+    return json.dumps(report)
+
+
+GONE = object()
+
+
+@pytest.mark.parametrize(
+    ("task", "path", "value"),
+    [
+        ("regression", "layers.1.duality.sigma_w", GONE),
+        ("regression", "layers.1.duality.sigma_g.0", GONE),
+        ("regression", "layers.0.duality.mean_term", GONE),
+        ("regression", "layers.2.duality.flat", None),
+        ("regression", "calibration.outputs.0.residuals", [1.0]),
+        ("regression", "network.sensitivity.histogram.edges.40", GONE),
+        ("classification", "layers.1.duality.widths.4.direction", 10**30),
+        ("classification", "hygiene.class_balance.test.2", GONE),
+        ("classification", "gap.test_loss", "NaN"),
+        ("classification", "gap.test_loss", float("nan")),
+        ("classification", "gap.test_loss", 10**400),
+        ("classification", "gap", GONE),
+        ("classification", "layers", [[[[]]]]),
+    ],
+)
+def test_a_report_is_checked_whole_before_anything_draws_it(task: str, path: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=r"^report.json: is (damaged|not a gen-audit/1 report) \(") as caught:
+        Report.from_json(damaged(task, path, value))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ["[" * 10**6, "{" * 10**6, '{"a":' * 10**5, "9" * 10**5, '"' + "a" * 10**6, "\x00"])
+def test_nested_and_endless_documents_are_a_sentence(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^report.json: is not a gen-audit/1 report"):
+        Report.from_json(text)
