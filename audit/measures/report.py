@@ -72,11 +72,10 @@ class Report(Foot, Inside, ReportBlocks, Head):
         """What cannot be in a report that has every field, each with its path."""
         yield from faults(self, self)
         yield from gap_faults(self.gap, self.model)
-        measured = {"layers": self.layers, "network": [self.network], "calibration": [self.calibration]}
-        for name, blocks in measured.items():
-            for place, block in enumerate(block for block in blocks if block is not None):
-                yield from length_faults(asdict(block), f"layers[{place}]" if name == "layers" else name)
+        for name, block in (("network", self.network), ("calibration", self.calibration)):
+            yield from length_faults(asdict(block), name) if block is not None else ()
         for place, layer in enumerate(self.layers):
+            yield from length_faults(asdict(layer), f"layers[{place}]")
             part = layer.duality
             if part is not None and part.sharp is not None and None in (part.flat, part.mean_term):
                 yield f"layers[{place}].duality has a sharp part, but no flat part or no mean_term"
