@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit.cli.say import complain, say
+from audit.cli.say import complain, printable, say
 from audit.measures.gap.block import GapReport
 from audit.measures.report import Report
 from audit.report.fields import Interval
@@ -72,7 +72,7 @@ def _layers(report: Report) -> str:
 def finding_lines(report: Report) -> list[str]:
     """Level and title of the findings that stand on the first page; names from the model cannot move the cursor."""
     shown = [finding for finding in report.findings if finding.first_page]
-    return [f"{finding.level:<8}{' '.join(finding.title.split())}" for finding in shown]
+    return [f"{finding.level:<8}{printable(' '.join(finding.title.split()))}" for finding in shown]
 
 
 def gap_lines(gap: GapReport) -> list[str]:

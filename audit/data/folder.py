@@ -56,8 +56,8 @@ def find_all(folder: Folder, settings: Settings) -> list[Match]:
     return [match for find in READERS for match in find(folder, settings)]
 
 
-def list_folder(path: Path) -> Folder:
-    """What lies in the folder; hidden entries and the configuration file are not data."""
+def list_folder(path: Path, root: Path | None = None) -> Folder:
+    """What lies in the folder; hidden entries and the configuration file are not data, nor what lies outside `root`."""
     if not path.exists():
         raise DataError(f"{path}: there is no such folder; give the folder that holds the train and test data.")
     if not path.is_dir():
@@ -68,7 +68,7 @@ def list_folder(path: Path) -> Folder:
         raise DataError(f"{path}: the folder cannot be listed ({error.strerror}); check its permissions.") from error
     visible = [entry for entry in entries if not entry.name.startswith(".") and entry.name != CONFIG_NAME]
     for entry in visible:
-        refuse_outside(entry, path)
+        refuse_outside(entry, root or path)
     files = tuple(entry for entry in visible if entry.is_file())
     return Folder(path, files, tuple(entry for entry in visible if entry.is_dir()))
 
@@ -88,13 +88,13 @@ def _nothing_found(folder: Folder, settings: Settings) -> str:
     return f"{folder.path}: {kind} found among {_some(folder.files + folder.folders)}; expected {WANTED}."
 
 
-def _nested(folder: Folder, settings: Settings, depth: int = 2) -> Path | None:
+def _nested(folder: Folder, settings: Settings, depth: int = 2, root: Path | None = None) -> Path | None:
     """The first folder further down that holds a layout: archives often unpack into a folder of their own."""
     for inner in folder.folders if depth else ():
-        listing = list_folder(inner)
+        listing = list_folder(inner, root or folder.path)
         if any(match.named for match in find_all(listing, settings)):
             return inner
-        deeper = _nested(listing, settings, depth - 1)
+        deeper = _nested(listing, settings, depth - 1, root or folder.path)
         if deeper is not None:
             return deeper
     return None
