@@ -19,6 +19,7 @@ Array = NDArray[np.float64]
 Counts = NDArray[np.uint8]  # [draws, n]  how often each sample is drawn; above 255 it never is, the mean is 1
 LEVELS = (2.5, 97.5)
 TRAIN, TEST = 0, 1 << 20  # streams that keep the draws of the two splits apart
+MANY = 1 << 12  # samples
 
 
 def resampled_means(columns: Array, draws: int, seed: int) -> Array:
@@ -119,14 +120,20 @@ def _means_of_groups(columns: Array, draws: int, seed: int) -> Array:
         members = order[part]
         sums[: len(members), :k] += columns[members]
         sums[: len(members), k] += 1
-    means = _means(sums, _drawn(RESAMPLED, draws, seed, TABLE))  # few products: threads wait for each other after each
+    means = _means(sums, _drawn(RESAMPLED, draws, seed))
     return means[:, :k] / means[:, k:]
 
 
-def _drawn(n: int, draws: int, seed: int, numbers: int | None = None) -> Iterator[Counts]:
-    """Counts of n samples in `draws` resamples, in blocks [some draws, n] of so many `numbers`."""
+def _drawn(n: int, draws: int, seed: int) -> Iterator[Counts]:
+    """Counts of n samples in `draws` resamples, in blocks [some draws, n].
+
+    Of many samples a block holds many draws: the threads of a matrix product wait for each other after each block.
+    """
     rng = np.random.default_rng(seed)
-    for part in blocks(draws, n, numbers or CACHED):
-        size = part.stop - part.start
-        picks = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
-        yield np.bincount(picks.ravel(), minlength=size * n).reshape(size, n).astype(np.uint8)
+    for part in blocks(draws, n, TABLE if n > MANY else CACHED):
+        counts = np.empty((part.stop - part.start, n), np.uint8)
+        for some in blocks(len(counts), n, CACHED):
+            size = some.stop - some.start
+            picks = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
+            counts[some] = np.bincount(picks.ravel(), minlength=size * n).reshape(size, n)
+        yield counts

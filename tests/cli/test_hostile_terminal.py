@@ -74,7 +74,7 @@ def test_names_from_a_model_do_not_reach_the_terminal_raw(arguments: tuple[str, 
 
 def test_a_plan_from_a_stranger_does_not_reach_the_terminal_raw(tmp_path: Path) -> None:
     report = json.loads(EXAMPLE.read_text(encoding="utf-8"))
-    report["plan"]["stages"] = [{"name": EVIL, "form": "sampled", "why": f"[bold]{EVIL}"}]
+    report["plan"] = {"stages": [{"name": EVIL, "form": "sampled", "why": f"[bold]{EVIL}"}]}
     (tmp_path / "report.json").write_text(json.dumps(report), encoding="utf-8")
     network(tmp_path / "model.onnx", "fc")
     (tmp_path / "data").mkdir()

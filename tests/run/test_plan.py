@@ -1,0 +1,112 @@
+"""The plan: everything exact where it fits, the same on every run, and within time and memory where it does not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit.errors import UsageError
+from audit.network.cost import Cost
+from audit.network.layers import DenseLayer
+from audit.report.plan import Plan
+from audit.run.plan import LEAST_SAMPLES, Workload, budget_seconds, make_plan
+from audit.settings import Settings
+
+SPEEDS = (2.0**35, 2.0**36)
+MEMORY = 4 << 30
+
+
+def dense(into: int, out: int, tokens: int = 1) -> DenseLayer:
+    return DenseLayer(
+        name="fc",
+        module="fc",
+        op="linear",
+        in_features=into,
+        out_features=out,
+        bias=True,
+        tokens=tokens,
+        calls=1,
+        tied_with=(),
+        batch_axis=0,
+        feature_axis=-1,
+        cut_point=True,
+        fed_by_input=False,
+    )
+
+
+def workload(operations: float, samples: int = 4000, outputs: int = 10, width: int = 30, tokens: int = 1) -> Workload:
+    return Workload(
+        samples=samples,
+        tests=samples // 4,
+        outputs=outputs,
+        cost=Cost(operations=operations, numbers=operations / 100, behind=operations / 2),
+        layers=(dense(width, width, tokens),),
+        curved=tokens > 1,
+        beyond=1000,
+        input_numbers=784,
+        convolves=False,
+    )
+
+
+def plan(work: Workload, **settings: object) -> Plan:
+    return make_plan(work, Settings(**settings), MEMORY, SPEEDS)  # type: ignore[arg-type]
+
+
+def test_a_small_network_is_exact_in_double_precision() -> None:
+    found = plan(workload(1e5))
+    assert all(stage.form == "exact" for stage in found.stages) and found.arithmetic == "float64"
+
+
+def test_a_large_network_is_sampled_and_every_stage_says_why() -> None:
+    found = plan(workload(1e10))
+    assert found.samples_some and found.arithmetic == "float32"
+    assert all(stage.why for stage in found.stages if stage.form == "sampled")
+
+
+def test_no_budget_measures_everything() -> None:
+    found = plan(workload(1e10), budget="none")
+    assert found.budget is None and all(stage.form == "exact" for stage in found.stages)
+
+
+def test_what_does_not_fit_into_memory_is_sampled_however_long_it_may_take() -> None:
+    work = workload(1e5, width=20_000)
+    assert not make_plan(work, Settings(budget="none"), 1 << 30, SPEEDS).is_exact("flatness")
+    assert make_plan(work, Settings(budget="none"), 1 << 40, SPEEDS).is_exact("flatness")
+
+
+@given(
+    st.floats(1e3, 1e12),
+    st.integers(2, 100_000),
+    st.integers(1, 2000),
+    st.sampled_from([1, 16, 64]),
+    st.sampled_from(["10s", "5m", "1h"]),
+)
+def test_whatever_the_network_the_plan_holds_together(
+    operations: float, samples: int, outputs: int, tokens: int, budget: str
+) -> None:
+    work = workload(operations, samples, outputs, tokens=tokens)
+    found = plan(work, budget=budget)
+    assert found == plan(work, budget=budget)
+    for stage in found.stages:
+        if stage.form != "sampled" or stage.name == "duality":
+            continue
+        assert 0 < stage.samples <= samples
+        assert stage.samples == samples or stage.samples & (stage.samples - 1) == 0
+    if not found.is_exact("flatness"):  # without full records nothing can be exact that is folded from them
+        assert not found.is_exact("fisher") and not found.is_exact("sensitivity") and not found.is_exact("duality")
+    less = plan(work, budget="1s")
+    for name in LEAST_SAMPLES:
+        if found.stage(name).form == less.stage(name).form == "sampled":
+            assert less.stage(name).samples <= found.stage(name).samples
+
+
+def test_quick_leaves_out_what_takes_long() -> None:
+    found = plan(workload(1e5), quick=True)
+    assert {stage.name for stage in found.stages if stage.form == "skipped"} == {"fisher", "sensitivity", "checks"}
+
+
+@pytest.mark.parametrize("text", ["", "5 parsecs", "0m", "-3s", "m5"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="write it like 90s, 5m, 1h or none"):
+        budget_seconds(text)
