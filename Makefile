@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PINNED := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1
 INSTALL := $(PINNED) $(BIN)/python -m pip install --quiet --quiet
 
-.PHONY: demo test test-slow test-page lint bench bench-real clean
+.PHONY: demo test test-slow test-page fuzz lint bench bench-real clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -31,6 +31,10 @@ test-slow: $(VENV)/.installed-dev
 test-page: $(VENV)/.installed-dev $(PAGE_TOOLS)/.installed
 	GEN_AUDIT_PAGE_TOOLS=$(PAGE_TOOLS) GEN_AUDIT_PAGE_PICTURES=out/pages $(BIN)/python -m pytest tests/render/test_in_browser.py
 	@echo "Pictures of every page at every width are in out/pages: look at them."
+
+# Damaged files for every reader, by number: goes on where the last run stopped.
+fuzz: $(VENV)/.installed-dev
+	PYTHONPATH=tests:tests/support OMP_NUM_THREADS=1 $(BIN)/python -m fuzz $(FUZZ)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

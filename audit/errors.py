@@ -4,6 +4,13 @@ Every error a user can cause is an `AuditError`. Its text is one sentence that s
 do about it; the command line prints that text and leaves with `exit_code`. Anything else that escapes is our own fault.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+ALLOCATION = ("allocate memory", "not enough memory", "bad_alloc", "bad allocation", "out of memory")
+
 
 class AuditError(Exception):
     """Something the user can put right."""
@@ -42,3 +49,28 @@ def unreadable(error: OSError | UnicodeDecodeError) -> str:
     'No such file or directory'
     """
     return error.strerror or "unknown" if isinstance(error, OSError) else "it is not text"
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error of any library says that there is no more memory."""
+    return isinstance(error, MemoryError) or any(words in str(error).lower() for words in ALLOCATION)
+
+
+@contextmanager
+def readable(kind: type[AuditError], where: object, remedy: str) -> Iterator[None]:
+    """The one place where whatever a parser throws at a file from outside becomes a sentence.
+
+    A damaged file can trip a library, or what is built on its answer, in any way; none of them is a fault of ours.
+    """
+    try:
+        yield
+    except AuditError:
+        raise
+    except Exception as error:
+        if out_of_memory(error):
+            raise BudgetError(
+                f"{where}: takes more memory to read than the budget leaves; raise --memory, or give a smaller one."
+            ) from error
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        said = f"{type(error).__name__}: {reason[:200]}" if reason else type(error).__name__
+        raise kind(f"{where}: is damaged, or holds what cannot be read ({said.rstrip('.:; ')}); {remedy}.") from error

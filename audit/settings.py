@@ -1,34 +1,15 @@
-"""Every setting of an audit: its type, its default, its one-line meaning, and where its value comes from.
-
-A value is taken from the first place that names it: command-line flag, environment variable `GEN_AUDIT_<NAME>`,
-`gen-audit.toml` (`--config FILE`, or else in the data folder, then in the working folder), `[tool.gen-audit]` in the
-`pyproject.toml` of the working folder, the default here.
-"""
+"""Every setting of an audit: its type, its default and its meaning. `audit.config` says where values come from."""
 
 from __future__ import annotations
 
 import difflib
-import os
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from annotated_types import Interval
 
 from audit.errors import UsageError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-CONFIG_NAME = "gen-audit.toml"
-PROJECT_NAME = "pyproject.toml"
-POLICY = "policy"  # the one table of a file that holds no settings: `audit.policy` reads it
-ENV_PREFIX = "GEN_AUDIT_"
-DEFAULT_ORIGIN = "default"
 
 MOST = 2**31
 
@@ -162,69 +143,6 @@ TYPES: dict[str, Any] = get_type_hints(Settings, include_extras=True)
 KINDS = {name: _kind(hint) for name, hint in TYPES.items()}
 
 
-def config_files(config: Path | None = None, data: Path | None = None) -> tuple[Path, ...]:
-    """The configuration files in force, strongest first: the one named, else those found; then pyproject.toml."""
-    folders = (data, Path()) if data is not None else (Path(),)
-    found = dict.fromkeys(folder / CONFIG_NAME for folder in folders if (folder / CONFIG_NAME).is_file())
-    project = Path(PROJECT_NAME)
-    return (*(found if config is None else (config,)), *((project,) if project.is_file() else ()))
-
-
-def read_document(path: Path) -> dict[str, Any]:
-    """What a gen-audit.toml says, or `[tool.gen-audit]` of a pyproject.toml."""
-    try:
-        document: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be opened ({error.strerror}); name a settings file that exists.") from error
-    except ValueError as error:  # no UTF-8, no TOML, or a number of thousands of digits
-        raise UsageError(f"{path}: cannot be read as TOML ({error}); correct or remove it.") from error
-    if path.name != PROJECT_NAME:
-        return document
-    inner: Any = document
-    for key, place in (("tool", "tool"), ("gen-audit", "tool.gen-audit")):
-        inner = inner.get(key, {})
-        if not isinstance(inner, dict):
-            raise UsageError(f"{path}: {place} is {inner!r}, not a table; write [tool.gen-audit].")
-    return dict(inner)
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """The settings named in a file; its tables only group them, so `[data] scale = 1` sets `scale`."""
-    flat: dict[str, Any] = {}
-    for key, value in read_document(path).items():
-        if key != POLICY:
-            flat.update(value if isinstance(value, dict) else {key: value})
-    return _values((str(path), key, value) for key, value in flat.items())
-
-
-def resolve(
-    flags: Mapping[str, Any],
-    config: Path | Sequence[Path] | None = None,
-    environ: Mapping[str, str] = os.environ,
-) -> Settings:
-    """One `Settings` from flags (None: not given), the environment and configuration files, strongest first."""
-    return resolve_with_origins(flags, config, environ)[0]
-
-
-def resolve_with_origins(
-    flags: Mapping[str, Any],
-    config: Path | Sequence[Path] | None = None,
-    environ: Mapping[str, str] = os.environ,
-) -> tuple[Settings, dict[str, str]]:
-    """The settings in force, and for each the place that it was taken from."""
-    paths = () if config is None else (config,) if isinstance(config, Path) else config
-    values: dict[str, Any] = {}
-    origins = dict.fromkeys(KINDS, DEFAULT_ORIGIN)
-    for path in reversed(paths):
-        named = read_config(path)
-        values, origins = values | named, origins | dict.fromkeys(named, str(path))
-    variables = [(key, key[len(ENV_PREFIX) :].lower(), environ[key]) for key in environ if key.startswith(ENV_PREFIX)]
-    given = [(flag(name), name, value) for name, value in flags.items() if value is not None]
-    for places in (variables, given):
-        values, origins = values | _values(places), origins | {_known(key, where): where for where, key, _ in places}
-    return Settings(**values), origins
-
-
 def flag(name: str) -> str:
     """The command-line flag of a setting."""
     return f"--{name.replace('_', '-')}"
@@ -232,15 +150,15 @@ def flag(name: str) -> str:
 
 def from_report(values: Mapping[str, Any], where: str) -> Settings:
     """The settings that a report prints; those that it does not print take their defaults."""
-    return Settings(**_values((where, key, value) for key, value in values.items()))
+    return Settings(**values_at((where, key, value) for key, value in values.items()))
 
 
-def _values(places: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
+def values_at(places: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
     """Settings by name, from where each stands, how it is called there, and its value there."""
-    return {(name := _known(key, where)): _coerced(name, value, where) for where, key, value in places}
+    return {(name := known_name(key, where)): _coerced(name, value, where) for where, key, value in places}
 
 
-def _known(key: str, where: str) -> str:
+def known_name(key: str, where: str) -> str:
     """The one name of a setting, with underscores, or a sentence that says that there is none."""
     name = key.replace("-", "_")
     if name in KINDS:

@@ -9,31 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from audit.config import ConfigFile, config_files, read_config, read_document, resolve, resolve_with_origins
 from audit.errors import UsageError
-from audit.settings import (
-    KINDS,
-    Settings,
-    config_files,
-    from_report,
-    read_config,
-    read_document,
-    resolve,
-    resolve_with_origins,
-)
+from audit.settings import KINDS, Settings, from_report
 
 
 def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(tmp_path: Path) -> None:
     config = tmp_path / "gen-audit.toml"
     config.write_text("seed = 1\nsamples = 11\nbootstrap = 111\n")
     environ = {"GEN_AUDIT_SEED": "2", "GEN_AUDIT_SAMPLES": "22", "HOME": "elsewhere"}
-    settings = resolve({"seed": "3", "task": None}, config, environ)
+    settings = resolve({"seed": "3", "task": None}, [ConfigFile(config)], environ)
     assert (settings.seed, settings.samples, settings.bootstrap, settings.task) == (3, 22, 111, "auto")
 
 
 def test_tables_only_group_and_dashes_are_underscores(tmp_path: Path) -> None:
     config = tmp_path / "gen-audit.toml"
     config.write_text('[data]\nmean = [0.1, 0.2, 0.3]\nstd = 0.5\ntest-fraction = 0.2\nclasses = ["cat", "dog"]\n')
-    settings = resolve({}, config, {})
+    settings = resolve({}, [ConfigFile(config)], {})
     assert settings.mean == (0.1, 0.2, 0.3)
     assert settings.std == (0.5,)
     assert settings.test_fraction == 0.2
@@ -54,18 +46,18 @@ def test_nonsense_in_the_file_is_named(tmp_path: Path, text: str, sentence: str)
     config = tmp_path / "gen-audit.toml"
     config.write_text(text)
     with pytest.raises(UsageError) as caught:
-        resolve({}, config, {})
+        resolve({}, [ConfigFile(config)], {})
     assert str(caught.value).startswith(str(config))
     assert sentence in str(caught.value)
 
 
 def test_nonsense_in_flags_and_environment_is_named() -> None:
     with pytest.raises(UsageError, match=r"^--seed: 'x' is not a whole number"):
-        resolve({"seed": "x"}, None, {})
+        resolve({"seed": "x"}, (), {})
     with pytest.raises(
         UsageError, match=r"^GEN_AUDIT_SEEED: there is no setting 'seeed'; the nearest one is 'seed'\.$"
     ):
-        resolve({}, None, {"GEN_AUDIT_SEEED": "1"})
+        resolve({}, (), {"GEN_AUDIT_SEEED": "1"})
 
 
 def test_every_setting_says_what_it_means() -> None:
@@ -141,9 +133,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "data").mkdir()
     (tmp_path / "pyproject.toml").write_text("[tool.gen-audit]\nseed = 1\nsubsets = 1\nsamples = 1\nbootstrap = 11\n")
     (tmp_path / "gen-audit.toml").write_text("seed = 2\nsubsets = 2\nsamples = 2\n")
-    (tmp_path / "data" / "gen-audit.toml").write_text(
-        "[data]\nseed = 3\nsubsets = 3\n[policy.gap.test_error]\nmax = 1\n"
-    )
+    (tmp_path / "data" / "gen-audit.toml").write_text("[data]\nseed = 3\n[policy.gap.test_error]\nmax = 1\n")
     return tmp_path
 
 
@@ -165,22 +155,23 @@ def test_the_strongest_place_that_names_a_setting_wins(project: Path) -> None:
 def test_a_named_file_replaces_those_found_but_for_the_project(project: Path) -> None:
     named = project / "mine.toml"
     named.write_text("seed = 5\n")
-    assert config_files(named, Path("data")) == (named, Path("pyproject.toml"))
-    assert config_files() == (Path("gen-audit.toml"), Path("pyproject.toml"))
+    project_file = ConfigFile(Path("pyproject.toml"), "working")
+    assert config_files(named, Path("data")) == (ConfigFile(named), project_file)
+    assert config_files() == (ConfigFile(Path("gen-audit.toml"), "working"), project_file)
 
 
 def test_the_policy_is_no_setting_and_other_tables_of_the_project_are_none_of_ours(project: Path) -> None:
-    assert read_config(Path("data/gen-audit.toml")) == {"seed": 3, "subsets": 3}
+    assert read_config(ConfigFile(Path("data/gen-audit.toml"), "data")) == {"seed": 3}
     Path("pyproject.toml").write_text('[project]\nname = "x"\n[tool.ruff]\nline-length = 3\n')
     assert read_document(Path("pyproject.toml")) == {}
     Path("pyproject.toml").write_text("[tool]\ngen-audit = 3\n")
     with pytest.raises(
         UsageError, match=r"^pyproject.toml: tool.gen-audit is 3, not a table; write \[tool.gen-audit\]\.$"
     ):
-        read_config(Path("pyproject.toml"))
+        read_config(ConfigFile(Path("pyproject.toml"), "working"))
     Path("pyproject.toml").write_text("tool = 3\n")
     with pytest.raises(UsageError, match=r"^pyproject.toml: tool is 3, not a table; write \[tool.gen-audit\]\.$"):
-        read_config(Path("pyproject.toml"))
+        read_config(ConfigFile(Path("pyproject.toml"), "working"))
     Path("gen-audit.toml").write_text(f"seed = {'9' * 5000}\n")
     with pytest.raises(UsageError, match=r"^gen-audit.toml: cannot be read as TOML"):
         read_document(Path("gen-audit.toml"))
@@ -197,4 +188,4 @@ def test_settings_come_back_from_a_report() -> None:
 
 
 def test_every_setting_has_an_origin() -> None:
-    assert set(resolve_with_origins({}, None, {})[1]) == {setting.name for setting in fields(Settings)}
+    assert set(resolve_with_origins({}, (), {})[1]) == {setting.name for setting in fields(Settings)}

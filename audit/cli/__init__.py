@@ -15,13 +15,15 @@ from audit import __version__
 
 from audit.cli import report, check, compare, history, verify, init, config, layers, render, explain, schema  # isort: skip
 from audit.cli.app import app as app
-from audit.errors import AuditError
+from audit.cli.say import any_alphabet, complain
+from audit.errors import AuditError, out_of_memory
 
 WAIT_ASLEEP = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 """For torch's threads, as read by the OpenMP of GCC and of Intel: one that waits for another does not keep a processor
 busy meanwhile. On a machine with other work, such as a shared runner, that halves an audit's time; alone, it costs a
 few per cent at most."""
 
+STOPS = (signal.SIGINT, signal.SIGTERM)
 COMMANDS = (report, check, compare, history, verify, init, config, layers, render, explain, schema)
 
 
@@ -30,27 +32,41 @@ def main() -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         for name, value in WAIT_ASLEEP.items():
             os.environ.setdefault(name, value)  # read when torch wakes, which is later
-    for stop in (signal.SIGINT, signal.SIGTERM):  # Typer would say "Aborted!" and leave with the code of a failed gate
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    any_alphabet(sys.stdout, sys.stderr)
+    for stop in STOPS:  # Typer would say "Aborted!" and leave with the code of a failed gate
         signal.signal(stop, _interrupted)
     try:
         app()
     except AuditError as error:
-        print(f"gen-audit: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except MemoryError:
-        print("gen-audit: The machine ran out of memory; lower --memory or --samples.", file=sys.stderr)
-        sys.exit(2)
-    except Exception:
-        traceback.print_exc()
-        print(
-            f"gen-audit: this is a fault of gen-audit {__version__} itself, not of your files; please report it with "
-            "the lines above.",
-            file=sys.stderr,
+        _leave(" ".join(str(error).splitlines()), error.exit_code)
+    except OSError as error:
+        _leave(_system_fault(error), 2)
+    except Exception as error:
+        if out_of_memory(error):
+            _leave("The machine ran out of memory; lower --memory or --samples.", 2)
+        complain(traceback.format_exc())
+        _leave(
+            f"this is a fault of gen-audit {__version__} itself, not of your files; please report it with the lines "
+            "above.",
+            3,
         )
-        sys.exit(3)
+
+
+def _leave(sentence: str, code: int) -> NoReturn:
+    complain(f"gen-audit: {sentence}")
+    sys.exit(code)
+
+
+def _system_fault(error: OSError) -> str:
+    """A full disk, a limit on files, a folder that vanished, a pipe that nobody reads: no fault of ours."""
+    where = f"{error.filename}: " if error.filename is not None else ""
+    reason = error.strerror or type(error).__name__
+    return f"{where}cannot be read or written ({reason}); make room or name another place."
 
 
 def _interrupted(which: int, _frame: object) -> NoReturn:
     """Leave at once; reports are written in one step at the end, so there is nothing half done."""
-    print("gen-audit: interrupted; no report was written", file=sys.stderr)
-    sys.exit(128 + which)
+    for stop in STOPS:
+        signal.signal(stop, signal.SIG_IGN)  # a second one must not break the tidying up
+    _leave("interrupted; no report was written", 128 + which)

@@ -17,7 +17,8 @@ import typer
 
 from audit import __version__
 from audit.cli.options import GroupedCommand
-from audit.errors import UsageError, unreadable
+from audit.cli.say import complain, say
+from audit.errors import AuditError, UsageError, unreadable
 from audit.settings import flag
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ command = partial(app.command, cls=GroupedCommand)
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"gen-audit {__version__}")
+        say(f"gen-audit {__version__}")
         raise typer.Exit
 
 
@@ -69,6 +70,18 @@ def read_report(path: Path) -> Report:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({unreadable(error)}); name a report.json.") from error
     return Report.from_json(text, str(path))
+
+
+@contextmanager
+def drawing(path: Path) -> Iterator[None]:
+    """Around what draws or judges a report that was read: what trips over it is in it, though every check passed."""
+    try:
+        yield
+    except (AuditError, OSError, MemoryError, typer.Exit):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0][:200].rstrip(".")
+        raise UsageError(f"{path}: is damaged ({reason}); make it anew with `gen-audit report`.") from error
 
 
 def named_report(path: Path) -> Named:
@@ -106,7 +119,7 @@ def resumable(out: Path, resume: bool) -> Iterator[Partial]:
     except BaseException:
         if kept.holds_something:
             words = "the same command with --resume goes on from there."
-            print(f"gen-audit: what was measured is kept in {kept.folder}; {words}", file=sys.stderr)
+            complain(f"gen-audit: what was measured is kept in {kept.folder}; {words}")
         raise
     kept.remove()
 
@@ -135,7 +148,7 @@ def dry_run(model: Path, data: Path, settings: Settings, plan: Plan | None, as_j
 
     made, samples = plan_only(model, data, settings, Progress(), plan)
     if as_json:
-        print(json.dumps(asdict(made), indent=2, ensure_ascii=False))
+        say(json.dumps(asdict(made), indent=2, ensure_ascii=False))
     else:
         print_plan(made, samples)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.app import command, compared, dry_run, earlier_plan, read_report, run
+from audit.cli.app import command, compared, drawing, dry_run, earlier_plan, read_report, run
 from audit.cli.options import (
     AsJson,
     ConfigPath,
@@ -22,8 +22,10 @@ from audit.cli.options import (
     output_option,
     with_settings,
 )
+from audit.cli.say import complain, say
+from audit.config import CONFIG_NAME, config_files, resolve
 from audit.errors import AuditError, UsageError
-from audit.settings import CONFIG_NAME, config_files, flag, resolve
+from audit.settings import flag
 
 if TYPE_CHECKING:
     from audit.compare.result import Comparison
@@ -85,14 +87,15 @@ def check(
             dry_run(target, data, settings, followed, as_json)
             return
         result = run(target, data, settings, quiet, followed)
-    verdict = judge(rules, result, earlier, strict=strict)
+    with drawing(target) if data is None else nullcontext():
+        verdict = judge(rules, result, earlier, strict=strict)
     if out is not None:
         comparison = _comparison(baseline, target, result)
         with staged(out, new_audit=data is not None, read=baseline) as stage:
             _write(result, verdict, stage, wanted, comparison)
-    print(json.dumps(verdict.to_dict(), indent=2, ensure_ascii=False) if as_json else "\n".join(lines(verdict, quiet)))
+    say(json.dumps(verdict.to_dict(), indent=2, ensure_ascii=False) if as_json else "\n".join(lines(verdict, quiet)))
     for annotation in tell_github(result, os.environ, verdict):
-        print(annotation, file=sys.stderr)
+        complain(annotation)
     raise typer.Exit(0 if verdict.passed else 1)
 
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.app import command, command_line, named_report, write_pages
+from audit.cli.app import command, command_line, drawing, named_report, write_pages
 from audit.cli.options import AsJson, ConfigPath, PageFormats, Quiet, output_option, with_settings
+from audit.cli.say import say
+from audit.config import config_files, resolve
 from audit.errors import UsageError
-from audit.settings import Settings, config_files, resolve
+from audit.settings import Settings
 
 if TYPE_CHECKING:
     from audit.compare.comparable import Named
@@ -56,9 +58,9 @@ def compare(
     result = _comparison(compared or [], group or [], config, quiet or as_json, flags)
     files = write_pages(out, partial(write_comparison, result, formats=wanted))
     if as_json:
-        print(result.to_json(), end="")
+        say(result.to_json(), end="")
     elif not quiet:
-        print("\n".join([f"Verdict on the new side: {result.verdict}.", *result.headline, *files]))
+        say("\n".join([f"Verdict on the new side: {result.verdict}.", *result.headline, *files]))
 
 
 def _comparison(
@@ -73,7 +75,8 @@ def _comparison(
     if len(compared) == 2 and all(path.suffix == ".json" for path in compared):
         from audit.compare.compare import compare_reports
 
-        return compare_reports(named_report(compared[0]), named_report(compared[1]), command_line())
+        with drawing(compared[1]):
+            return compare_reports(named_report(compared[0]), named_report(compared[1]), command_line())
     if len(compared) == 3 and not any(path.suffix == ".json" for path in compared):
         old, new, data = compared
         return _models(old, new, data, resolve(flags, config_files(config, data)), quiet)

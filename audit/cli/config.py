@@ -11,7 +11,8 @@ import typer
 
 from audit.cli.app import command
 from audit.cli.options import AsJson, ConfigPath
-from audit.settings import config_files, resolve_with_origins
+from audit.cli.say import say
+from audit.config import config_files, resolve_with_origins
 
 Folder = Annotated[Path | None, typer.Argument(metavar="DATA", help="The data folder, which may hold settings, too.")]
 
@@ -29,10 +30,10 @@ def config(data: Folder = None, config: ConfigPath = None, as_json: AsJson = Fal
     if as_json:
         listed = {name: {"value": value, "from": origins[name]} for name, value in values.items()}
         gate = {"from": policy.source, "rules": [asdict(rule) for rule in policy.rules]}
-        print(json.dumps({"settings": listed, "policy": gate}, indent=2, ensure_ascii=False))
+        say(json.dumps({"settings": listed, "policy": gate}, indent=2, ensure_ascii=False))
         return
     rows = [(name, json.dumps(value, ensure_ascii=False), origins[name]) for name, value in values.items()]
     rows.append(("policy", counted(len(policy.rules), "rule"), policy.source))
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     for name, value, origin in rows:
-        print(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin}")
+        say(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin}")

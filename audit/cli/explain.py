@@ -10,6 +10,7 @@ import typer
 
 from audit.cli.app import command
 from audit.cli.options import AsJson, completing
+from audit.cli.say import say
 from audit.errors import UsageError
 
 
@@ -40,6 +41,6 @@ def explain(
         raise UsageError("explain: takes the name of one number, or --all; try `gen-audit explain kappa`.")
     cards = list(ALL_CARDS) if name is None else find_cards(name)
     if as_json:
-        print(json.dumps([asdict(card) for card in cards], indent=2, ensure_ascii=False))
+        say(json.dumps([asdict(card) for card in cards], indent=2, ensure_ascii=False))
     else:
-        print("\n\n".join(map(card_text, cards)))
+        say("\n\n".join(map(card_text, cards)))

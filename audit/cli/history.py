@@ -10,6 +10,7 @@ import typer
 
 from audit.cli.app import command, command_line, write_pages
 from audit.cli.options import AsJson, PageFormats, Quiet, output_option
+from audit.cli.say import say
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with report.json files, also in its folders.")]
 Out = Annotated[Path, output_option("history into")]
@@ -33,6 +34,6 @@ def history(
     result = trace_history(read_folder(folder), folder, command_line())
     files = write_pages(out, partial(write_history, result, formats=wanted))
     if as_json:
-        print(result.to_json(), end="")
+        say(result.to_json(), end="")
     elif not quiet:
-        print("\n".join([*(f"{line.data}: {' '.join(line.headline)}" for line in result.lines), *files]))
+        say("\n".join([*(f"{line.data}: {' '.join(line.headline)}" for line in result.lines), *files]))

@@ -10,8 +10,9 @@ import typer
 
 from audit.cli.app import command
 from audit.cli.options import AsJson
+from audit.cli.say import say
+from audit.config import CONFIG_NAME
 from audit.errors import UsageError
-from audit.settings import CONFIG_NAME
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write it into.", show_default="this one")]
 Force = Annotated[
@@ -33,4 +34,4 @@ def init(folder: Folder = Path(), force: Force = False, as_json: AsJson = False)
         path.write_text(DEFAULT.read_text(encoding="utf-8"), encoding="utf-8", newline="\n")
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); name another folder.") from error
-    print(json.dumps({"file": str(path)}) if as_json else path)
+    say(json.dumps({"file": str(path)}) if as_json else path)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from audit.cli.app import command
 from audit.cli.options import AsJson, ModelPath, with_settings
-from audit.settings import config_files, resolve
+from audit.cli.say import in_table, say
+from audit.config import config_files, resolve
 
 if TYPE_CHECKING:
     from audit.model.base import Model
@@ -29,26 +30,25 @@ def _print(model: Model, layers: Layers, convolutions: bool, as_json: bool) -> N
     """Every layer with weights, measured or passed by; `convolutions`: whether these were to be measured, too."""
     from rich import box
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     from audit.network.layers import nothing_to_measure
 
     if as_json:
         dense, passed_by = ([asdict(layer) for layer in part] for part in (layers.dense, layers.passed_by))
-        print(json.dumps({"layers": dense, "passed_by": passed_by}, indent=2))
+        say(json.dumps({"layers": dense, "passed_by": passed_by}, indent=2))
         return
-    table = Table(box=box.SIMPLE, title=f"{model.path.name}: {model.format}", title_justify="left")
+    table = Table(box=box.SIMPLE, title=in_table(f"{model.path.name}: {model.format}"), title_justify="left")
     for column in ("layer", "op", "in → out", "tokens", "what becomes of it"):
         table.add_column(column, overflow="fold")
     for layer in layers.dense:
         sizes = f"{layer.in_features} → {layer.out_features}"
-        table.add_row(escape(layer.name), layer.op, sizes, str(layer.tokens), escape(_fate(layer)))
+        table.add_row(in_table(layer.name), in_table(layer.op), sizes, str(layer.tokens), in_table(_fate(layer)))
     for passed in layers.passed_by:
-        table.add_row(escape(passed.name), passed.op, "", "", escape(f"passed by: {passed.why}"))
+        table.add_row(in_table(passed.name), in_table(passed.op), "", "", in_table(f"passed by: {passed.why}"))
     Console().print(table)
     if not layers.dense:
-        print(nothing_to_measure(model, layers, convolutions))
+        say(nothing_to_measure(model, layers, convolutions))
 
 
 def _fate(layer: DenseLayer) -> str:

@@ -14,9 +14,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from audit.config import CONFIG_NAME
 from audit.errors import UsageError
 from audit.render.output import FILES
-from audit.settings import CONFIG_NAME, KINDS, Kind, Settings, flag
+from audit.settings import KINDS, Kind, Settings, flag
 
 FORMATS = tuple(FILES)
 PAGES = ("html", "pdf", "json", "md")
@@ -130,8 +131,9 @@ def _parameter(setting: Field[Any]) -> inspect.Parameter:
     metavar = _metavar(replace(kind, several=kind.several and not repeated))
     listed = f" ({', '.join(kind.choices)})" if kind.choices and len(metavar) > LINE else ""
     default = "" if setting.default in (None, False, "auto") else f" [default: {setting.default}]"
+    name = flag(setting.name)
     option = typer.Option(
-        flag(setting.name),
+        f"{name}/--no-{name.removeprefix('--')}" if kind.plain is bool else name,
         help=f"{setting.metadata['meaning']}{listed}{default}",
         show_default=False,
         metavar="<text>" if listed else metavar,

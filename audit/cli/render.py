@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from audit.cli.app import command, compared, read_report, write_pages
+from audit.cli.app import command, compared, drawing, read_report, write_pages
 from audit.cli.options import AsJson, BaselinePath, Formats, Output, ReportPath, Templates, chosen_formats
+from audit.cli.say import say
 
 
 @command()
@@ -23,8 +24,9 @@ def render(
 
     wanted = chosen_formats(formats)
     result = read_report(report_file)
-    comparison = compared(baseline, str(report_file), result)
-    files = write_pages(
-        out, lambda folder: write_report(result, folder, wanted, templates=templates, comparison=comparison)
-    )
-    print(json.dumps({"files": files}, indent=2) if as_json else "\n".join(files))
+    with drawing(report_file):
+        comparison = compared(baseline, str(report_file), result)
+        files = write_pages(
+            out, lambda folder: write_report(result, folder, wanted, templates=templates, comparison=comparison)
+        )
+    say(json.dumps({"files": files}, indent=2) if as_json else "\n".join(files))

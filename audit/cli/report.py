@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,7 +27,8 @@ from audit.cli.options import (
     chosen_formats,
     with_settings,
 )
-from audit.settings import config_files, resolve
+from audit.cli.say import complain, say
+from audit.config import config_files, resolve
 
 if TYPE_CHECKING:
     from audit.measures.report import Report
@@ -86,9 +86,9 @@ def report(
             written = write_report(result, stage, wanted, templates=templates, comparison=comparison).checked()
     print_outcome(result, out, written, quiet or as_json, comparison)
     if as_json:
-        print(json.dumps(_outcome(result, [str(out / name) for name in written.files]), indent=2, ensure_ascii=False))
+        say(json.dumps(_outcome(result, [str(out / name) for name in written.files]), indent=2, ensure_ascii=False))
     for annotation in tell_github(result, os.environ):
-        print(annotation, file=sys.stderr)
+        complain(annotation)
 
 
 def _outcome(report: Report, files: list[str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import typer
 
 from audit.cli.app import command
 from audit.cli.options import completing
+from audit.cli.say import say
 from audit.errors import UsageError
 
 RESULTS = ("report", "comparison", "history", "verdict")
@@ -26,7 +27,7 @@ AlreadyJson = Annotated[
 @command()
 def schema(which: Which = "report", as_json: AlreadyJson = False) -> None:
     """Print the JSON Schema of report.json, or of another result."""
-    print(json.dumps(_schema(which), indent=2))
+    say(json.dumps(_schema(which), indent=2))
 
 
 def _schema(which: str) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from audit.cli.say import complain, in_table, printable, say
 from audit.measures.gap.block import GapReport
 from audit.measures.report import Report
 from audit.report.fields import Interval
@@ -21,21 +21,20 @@ def print_outcome(
 ) -> None:
     """Warnings always; the summary, the verdict against a baseline and where the files are unless asked to be quiet."""
     for warning in report.warnings:
-        print(f"WARNING: {warning}", file=sys.stderr)
+        complain(f"WARNING: {warning}")
     tell_missing(written)
     if quiet:
         return
     for line in [*summary(report), *_against(comparison)]:
-        print(line)
+        say(line)
     for name in written.files:
-        print(folder / name)
+        say(folder / name)
 
 
 def print_plan(plan: Plan, samples: int) -> None:
     """Every stage with its form, its samples of the `samples` there are, and the time that it should take."""
     from rich import box
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=box.SIMPLE)
@@ -43,10 +42,12 @@ def print_plan(plan: Plan, samples: int) -> None:
         table.add_column(column, overflow="fold")
     for stage in plan.stages:
         memory = f"{stage.bytes / 2**20:,.0f} MB" if stage.bytes else ""
-        table.add_row(stage.name, stage.form, stage.looks_at(samples), stage.about, memory, escape(stage.why or ""))
+        table.add_row(
+            in_table(stage.name), stage.form, stage.looks_at(samples), stage.about, memory, in_table(stage.why or "")
+        )
     Console().print(table)
     budget = "no budget" if plan.budget is None else f"a budget of {readable_seconds(plan.budget)}"
-    print(f"about {readable_seconds(plan.seconds)} in all, {plan.arithmetic}; {budget}. Nothing was measured.")
+    say(f"about {readable_seconds(plan.seconds)} in all, {plan.arithmetic}; {budget}. Nothing was measured.")
 
 
 def _against(comparison: Comparison | None) -> list[str]:
@@ -60,7 +61,7 @@ def _against(comparison: Comparison | None) -> list[str]:
 def tell_missing(written: Written) -> None:
     """What this machine could not write, and how to get it."""
     for missing in written.missing:
-        print(f"gen-audit: {missing}", file=sys.stderr)
+        complain(f"gen-audit: {missing}")
 
 
 def summary(report: Report) -> list[str]:
@@ -91,11 +92,7 @@ def _layers(report: Report) -> str:
 def finding_lines(report: Report) -> list[str]:
     """Level and title of the findings that stand on the first page; names from the model cannot move the cursor."""
     shown = [finding for finding in report.findings if finding.first_page]
-    return [f"{finding.level:<8}{_printable(finding.title)}" for finding in shown]
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    return [f"{finding.level:<8}{printable(' '.join(finding.title.split()))}" for finding in shown]
 
 
 def gap_lines(gap: GapReport) -> list[str]:

@@ -11,8 +11,10 @@ import typer
 
 from audit.cli.app import command, read_report, run
 from audit.cli.options import AsJson, DataPath, ModelPath, Quiet, ReportPath, with_settings
+from audit.cli.say import say
+from audit.config import RUNS_CODE, resolve
 from audit.errors import UsageError
-from audit.settings import Settings, flag, from_report, resolve
+from audit.settings import Settings, flag, from_report
 
 if TYPE_CHECKING:
     from audit.measures.report import Report
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 LONGEST = 60
-RUNS_CODE = ("arch", "trust_pickle")  # never taken from a report, which may come from a stranger
 
 
 @command()
@@ -40,19 +41,19 @@ def verify(
     settings = _settings(report, str(report_file), flags)
     other = _other_files(report, model, data, settings)
     if other:
-        print(json.dumps({"reproduced": False, "other": other}, indent=2) if as_json else f"not reproduced: {other}")
+        say(json.dumps({"reproduced": False, "other": other}, indent=2) if as_json else f"not reproduced: {other}")
         raise typer.Exit(1)
     now = json.loads(run(model, data, settings, quiet, report.plan).to_json())
     found = reproduction(json.loads(report_file.read_text(encoding="utf-8")), now)
-    print(json.dumps(found.to_dict(), indent=2) if as_json else "\n".join(_lines(found)))
+    say(json.dumps(found.to_dict(), indent=2) if as_json else "\n".join(_lines(found)))
     raise typer.Exit(0 if found.reproduced else 1)
 
 
 def _settings(report: Report, where: str, flags: dict[str, Any]) -> Settings:
     """The report's own settings; what can run code is the user's to give."""
     made_with = from_report(report.settings, where)
-    for name in RUNS_CODE:
-        if getattr(made_with, name) and not flags[name]:
+    for name in sorted(RUNS_CODE):  # never taken from a report, which may come from a stranger
+        if getattr(made_with, name) and flags[name] is None:
             raise UsageError(
                 f"{where}: was made with {flag(name)} {getattr(made_with, name)}, which runs code; "
                 f"give {flag(name)} yourself if you trust it."

@@ -5,6 +5,8 @@ Nothing is unpickled: a `.pt` file is only opened with weights_only, so it canno
 
 from __future__ import annotations
 
+import lzma
+import math
 import pickle
 import tokenize
 import zipfile
@@ -18,12 +20,16 @@ import numpy as np
 
 from audit.data.source import Array, unreadable
 from audit.errors import DataError
+from audit.limits import require_room
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 HEADER = (ValueError, SyntaxError, TypeError, tokenize.TokenError)  # what a damaged npy header is complained about with
-BROKEN = (OSError, EOFError, KeyError, MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error, *HEADER)
+BROKEN = (
+    *(OSError, EOFError, KeyError, MemoryError, NotImplementedError, OverflowError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, *HEADER),
+)
 
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 ZIP_HEADER, ZIP_NAME_LENGTH = 30, 26  # bytes before a member's name, and where among them its length stands
@@ -33,11 +39,13 @@ Load = Callable[[], Array]
 Opener = Callable[[Path], "Load | Mapping[str, Load]"]
 
 
-def open_npz(path: Path) -> Mapping[str, Load]:
-    """Its arrays by name."""
+def open_npz(path: Path, memory: str | None = None) -> Mapping[str, Load]:
+    """Its arrays by name; those that are stored as they are take no more room than the file."""
     try:
         with zipfile.ZipFile(path) as archive:
             keys = [name.removesuffix(".npy") for name in archive.namelist()]
+            packed = [member for member in archive.infolist() if member.compress_type != zipfile.ZIP_STORED]
+            require_room(sum(member.file_size for member in packed), memory, path)
     except BROKEN as error:
         raise unreadable(path, "an npz archive", error, "write it again with numpy.savez") from error
     return {key: partial(_member, path, key) for key in keys}
@@ -114,18 +122,28 @@ def open_safetensors(path: Path) -> Mapping[str, Load]:
     return {key: partial(as_array, tensor) for key, tensor in tensors.items()}
 
 
-def open_pt(path: Path) -> Load | Mapping[str, Load]:
+def open_pt(path: Path, memory: str | None = None) -> Load | Mapping[str, Load]:
     """Its tensor, or its tensors by name; a pair is x and y."""
     content = _load(path)
     if _is_tensor(content):
-        return partial(as_array, content)
+        return partial(_array_of, content, path, memory)
     if isinstance(content, (tuple, list)) and len(content) == 2:
         content = {"x": content[0], "y": content[1]}
     if not isinstance(content, Mapping):
         raise DataError(
             f"{path}: holds a {type(content).__name__}; save a dict of tensors x and y, or the pair (x, y)."
         )
-    return {str(key): partial(as_array, tensor) for key, tensor in content.items() if _is_tensor(tensor)}
+    tensors = {str(key): tensor for key, tensor in content.items() if _is_tensor(tensor)}
+    return {key: partial(_array_of, tensor, path, memory) for key, tensor in tensors.items()}
+
+
+def _array_of(tensor: Tensor, path: Path, memory: str | None) -> Array:
+    """The numbers of a tensor from a file, which may be small there and large once it is spread out."""
+    require_room(math.prod(tensor.shape) * tensor.element_size(), memory, path)
+    try:
+        return as_array(tensor)
+    except Exception as error:  # nested, without values, quantised, of a type that NumPy does not have
+        raise unreadable(path, "tensors of plain numbers", error, "save dense float or integer tensors") from error
 
 
 def _load(path: Path) -> Any:

@@ -46,10 +46,10 @@ class NamedArray(NamedTuple):
 def find(folder: Folder, settings: Settings) -> list[Match]:
     """The layouts of arrays that the folder speaks for."""
     return [
-        *_find(folder, "npz", (".npz",), open_npz),
+        *_find(folder, "npz", (".npz",), partial(open_npz, memory=settings.memory)),
         *_find(folder, "npy", (".npy",), open_npy),
         *_find(folder, "safetensors", (".safetensors",), open_safetensors),
-        *_find(folder, "pt", (".pt", ".pth"), open_pt),
+        *_find(folder, "pt", (".pt", ".pth"), partial(open_pt, memory=settings.memory)),
     ]
 
 

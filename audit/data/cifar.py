@@ -83,6 +83,8 @@ def _pixels(batches: list[Array], label_bytes: int, rows: Rows) -> Array:
 
 
 def _class_names(path: Path) -> tuple[str, ...] | None:
+    if not path.is_file():
+        return None
     try:
         names = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
     except (OSError, UnicodeDecodeError):

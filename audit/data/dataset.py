@@ -76,5 +76,5 @@ class Data:
     notes: tuple[str, ...] = ()  # what was done to the inputs, one sentence each
     split_is_ours: bool = False  # the folder had one split and --test-fraction made two
     axes: str = ""  # what a stored sample's axes are: "hw", "hwc", "chw", "features"; "" where unknown, or once fitted
-    raw: NDArray[np.generic] | None = None  # the train samples `spread_rows` before the model's own preprocessing
+    raw: tuple[NDArray[np.generic], NDArray[np.generic]] | None = None  # `spread_rows` of train and of test, unprepared
     picture: Picture | None = None  # where the samples are images, once they are fitted

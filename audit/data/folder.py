@@ -8,14 +8,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from audit.config import CONFIG_NAME
 from audit.data import arrays, cifar, idx, image_parquet, images, tables
 from audit.data.dataset import Data
-from audit.data.source import Folder, Match, Preparation
+from audit.data.source import Folder, Match, Preparation, visible
 from audit.data.splits import data_from, digest, two_splits
-from audit.errors import DataError, UsageError
-from audit.settings import CONFIG_NAME, Settings
+from audit.errors import DataError, UsageError, readable
+from audit.limits import memory_limited
+from audit.settings import Settings
 
 READERS = (arrays.find, tables.find, images.find, image_parquet.find, idx.find, cifar.find)
+REMEDY = "write or copy the data again"
 WANTED = "train and test as .npz, .npy, .csv, .tsv, .parquet, .safetensors, .pt, image folders, idx or CIFAR files"
 
 
@@ -27,17 +30,19 @@ def read_data(
     Arrays and columns named after the model's `inputs` are found by these names. With a `preparation` the samples are
     what the model's own preprocessing makes of what is stored.
     """
-    match = choose_layout(path, settings, inputs)
-    if settings.drop and match.layout not in (*tables.SUFFIXES, image_parquet.LAYOUT):
-        raise UsageError(f"--drop: the {match.layout} data of {path} have no columns; leave it out.")
-    stored = match.read_raw(preparation) if preparation and match.read_raw else match.read()
-    return data_from(stored, path, match.layout, settings, preparation)
+    with readable(DataError, path, REMEDY), memory_limited(settings.memory):
+        match = choose_layout(path, settings, inputs)
+        if settings.drop and match.layout not in (*tables.SUFFIXES, image_parquet.LAYOUT):
+            raise UsageError(f"--drop: the {match.layout} data of {path} have no columns; leave it out.")
+        stored = match.read_raw(preparation) if preparation and match.read_raw else match.read()
+        return data_from(stored, path, match.layout, settings, preparation)
 
 
 def data_sha256(path: Path, settings: Settings, inputs: tuple[str, ...] = ()) -> str:
     """The hash that `read_data` would give, without taking the samples."""
-    train, test, _ = two_splits(choose_layout(path, settings, inputs).read(), path, settings)
-    return digest(path, train, test)
+    with readable(DataError, path, REMEDY), memory_limited(settings.memory):
+        train, test, _ = two_splits(choose_layout(path, settings, inputs).read(), path, settings)
+        return digest(path, train, test)
 
 
 def choose_layout(path: Path, settings: Settings, inputs: tuple[str, ...] = ()) -> Match:
@@ -61,19 +66,18 @@ def find_all(folder: Folder, settings: Settings) -> list[Match]:
     return [match for find in READERS for match in find(folder, settings)]
 
 
-def list_folder(path: Path) -> Folder:
-    """What lies in the folder; hidden entries and the configuration file are not data."""
+def list_folder(path: Path, root: Path | None = None) -> Folder:
+    """What lies in the folder; hidden entries and the configuration file are not data, nor what lies outside `root`."""
     if not path.exists():
         raise DataError(f"{path}: there is no such folder; give the folder that holds the train and test data.")
     if not path.is_dir():
         raise DataError(f"{path}: is a file; give the folder that holds the train and test data.")
     try:
-        entries = sorted(path.iterdir(), key=lambda entry: entry.name)
+        entries = visible(path, root or path)
     except OSError as error:
         raise DataError(f"{path}: the folder cannot be listed ({error.strerror}); check its permissions.") from error
-    visible = [entry for entry in entries if not entry.name.startswith(".") and entry.name != CONFIG_NAME]
-    files = tuple(entry for entry in visible if entry.is_file())
-    return Folder(path, files, tuple(entry for entry in visible if entry.is_dir()))
+    files = tuple(entry for entry in entries if entry.is_file() and entry.name != CONFIG_NAME)
+    return Folder(path, files, tuple(entry for entry in entries if entry.is_dir()), root=root)
 
 
 def _nothing_found(folder: Folder, settings: Settings) -> str:
@@ -91,13 +95,13 @@ def _nothing_found(folder: Folder, settings: Settings) -> str:
     return f"{folder.path}: {kind} found among {_some(folder.files + folder.folders)}; expected {WANTED}."
 
 
-def _nested(folder: Folder, settings: Settings, depth: int = 2) -> Path | None:
+def _nested(folder: Folder, settings: Settings, depth: int = 2, root: Path | None = None) -> Path | None:
     """The first folder further down that holds a layout: archives often unpack into a folder of their own."""
     for inner in folder.folders if depth else ():
-        listing = list_folder(inner)
+        listing = list_folder(inner, root or folder.path)
         if any(match.named for match in find_all(listing, settings)):
             return inner
-        deeper = _nested(listing, settings, depth - 1)
+        deeper = _nested(listing, settings, depth - 1, root or folder.path)
         if deeper is not None:
             return deeper
     return None

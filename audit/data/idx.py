@@ -15,9 +15,11 @@ import numpy as np
 
 from audit.data.source import SPLITS, Array, Folder, Match, Source, Stored, rows_of, same_length, unreadable
 from audit.errors import DataError
+from audit.limits import require_room
 from audit.settings import Settings
 
 NAME = re.compile(r"(?:.*[-_.])?(train|t10k|test)[-_.](images|labels)[-_.]idx[0-9][-_.]ubyte(\.gz)?", re.IGNORECASE)
+GZIP_RATIO = 1032  # bytes that one byte can unpack to, at most
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
@@ -26,10 +28,10 @@ def find(folder: Folder, settings: Settings) -> list[Match]:
     files = tuple(file for file in folder.files if NAME.fullmatch(file.name))
     plain = {file.name for file in files}
     chosen = tuple(f for f in files if f.suffix != ".gz" or f.name.removesuffix(".gz") not in plain)
-    return [Match("idx", chosen, partial(read, chosen))] if chosen else []
+    return [Match("idx", chosen, partial(read, chosen, settings.memory))] if chosen else []
 
 
-def read(files: tuple[Path, ...]) -> Stored:
+def read(files: tuple[Path, ...], memory: str | None = None) -> Stored:
     """Pair images with labels, split by split."""
     parts: dict[str, dict[str, Path]] = {}
     for file in files:
@@ -39,28 +41,29 @@ def read(files: tuple[Path, ...]) -> Stored:
         if match[2].lower() in kinds:
             raise DataError(f"{file}: {kinds[match[2].lower()].name} beside it holds the same split; keep one of them.")
         kinds[match[2].lower()] = file
-    sources = {split: _source(kinds, next(iter(kinds.values()))) for split, kinds in parts.items()}
+    sources = {split: _source(kinds, next(iter(kinds.values())), memory) for split, kinds in parts.items()}
     return Stored(sources)
 
 
-def _source(kinds: dict[str, Path], any_file: Path) -> Source:
+def _source(kinds: dict[str, Path], any_file: Path, memory: str | None) -> Source:
     for kind, other in (("images", "labels"), ("labels", "images")):
         if kind not in kinds:
             raise DataError(
                 f"{any_file}: the {kind} file that belongs to it is missing; put it beside the {other} file."
             )
-    images, labels = read_idx(kinds["images"]), read_idx(kinds["labels"])
+    images, labels = (read_idx(kinds[kind], memory) for kind in ("images", "labels"))
     same_length(len(images), len(labels), str(kinds["images"]), kinds["labels"].name)
     return Source(np.asarray(labels), partial(rows_of, images), (kinds["images"], kinds["labels"]))
 
 
-def read_idx(path: Path) -> Array:
+def read_idx(path: Path, memory: str | None = None) -> Array:
     """The array of one file: never more is read than its header promises, nor allocated than the file holds."""
     try:
         with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as opened:
             stream = cast(BinaryIO, opened)
             dtype, shape = _header(stream, path)
             promised = math.prod(shape) * dtype.itemsize
+            require_room(min(promised, GZIP_RATIO * path.stat().st_size), memory, path)
             content = _read_at_most(stream, promised + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, "an idx file", error, "fetch it again") from error

@@ -17,10 +17,11 @@ import numpy as np
 
 from audit.data.columns import label_array
 from audit.data.images import Encoded, decode_all
-from audit.data.source import Array, Folder, Match, Rows, Source, Stored, parse, unreadable
+from audit.data.source import Array, Folder, Match, Rows, Source, Stored, parse, unreadable, visible
 from audit.data.table_files import dropped_columns, image_columns, label_columns
 from audit.data.tables import SUFFIXES
 from audit.errors import DataError
+from audit.limits import require_room
 from audit.settings import Settings
 
 LAYOUT = "image-parquet"
@@ -30,11 +31,10 @@ SHARD = re.compile(r"(?P<before>.*-)(?P<number>\d{5})-of-(?P<count>\d{5})(?P<aft
 
 def find(folder: Folder, settings: Settings) -> list[Match]:
     """The parquet files of the folder, or of its `data/`, that hold images."""
-    inner = [sorted(place.iterdir()) for place in folder.folders if place.name == "data"]
+    inner = [visible(place, folder.root or folder.path) for place in folder.folders if place.name == "data"]
     for files in (folder.files, *inner):
-        chosen = tuple(
-            file for file in files if file.name.lower().endswith(SUFFIXES["parquet"]) and image_columns(file)
-        )
+        tables = [file for file in files if file.name.lower().endswith(SUFFIXES["parquet"]) and file.is_file()]
+        chosen = tuple(file for file in tables if image_columns(file))
         if chosen:
             named = any(parse(file.stem).split is not None for file in chosen)
             return [Match(LAYOUT, chosen, partial(read, chosen, settings), named=named)]
@@ -105,9 +105,23 @@ def _class_names(schema: Any, label: str) -> tuple[str, ...] | None:
 def _source(
     files: tuple[Path, ...], image: str, label: str, names: tuple[str, ...] | None, settings: Settings
 ) -> Source:
+    require_room(_unpacked(files), settings.memory, files[0])
     parts = [_labels(file, image, label, names) for file in files]
     ends = np.cumsum([len(part) for part in parts])
     return Source(np.concatenate(parts), partial(_take, dict(zip(files, ends, strict=True)), image, settings), files)
+
+
+def _unpacked(files: tuple[Path, ...]) -> int:
+    """Bytes that are held at most, as the footers say: every label, and one group of rows."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        footers = [pyarrow.parquet.read_metadata(file) for file in files]
+        groups = [about.row_group(place).total_byte_size for about in footers for place in range(about.num_row_groups)]
+        return int(8 * sum(about.num_rows for about in footers) + max(groups, default=0))
+    except (pyarrow.ArrowException, OSError, ValueError):
+        return 0  # damaged: whoever reads it says how
 
 
 def _labels(path: Path, image: str, label: str, names: tuple[str, ...] | None) -> Array:
@@ -135,7 +149,7 @@ def _labels(path: Path, image: str, label: str, names: tuple[str, ...] | None) -
 
 
 def _take(ends: Mapping[Path, int], image: str, settings: Settings, rows: Rows) -> Array:
-    return decode_all(partial(_images, ends, image, rows), len(rows), settings)
+    return decode_all(partial(_images, ends, image, rows), len(rows), settings, next(iter(ends)).parent)
 
 
 def _images(ends: Mapping[Path, int], image: str, rows: Rows) -> Iterator[Encoded]:

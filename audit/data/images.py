@@ -21,13 +21,15 @@ import numpy as np
 
 from audit.data.labels import class_order
 from audit.data.preprocess import BILINEAR, sides
-from audit.data.source import SPLITS, Array, Folder, Match, Rows, Source, Stored
+from audit.data.source import SPLITS, Array, Folder, Match, Rows, Source, Stored, refuse_outside
 from audit.errors import DataError
+from audit.limits import require_room
 from audit.settings import Settings
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # all that Pillow may try: others start programs, as EPS does
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 BROKEN = (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error, zlib.error)
 GRAY, COLOUR = ("1", "L", "LA", "La"), ("P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr")
@@ -50,16 +52,18 @@ def read(splits: tuple[tuple[str, Path], ...], settings: Settings) -> Stored:
     for split, root in splits:
         if split in sources:
             raise DataError(f"{root}: another folder beside it is the {split} split too; keep one of them.")
-        sources[split] = _source(root, settings)
+        sources[split] = _source(root, root if split == "all" else root.parent, settings)
     names = {inner.name for _, root in splits for inner in _class_folders(root)}
     return Stored(sources, names=class_order(names))
 
 
-def _source(root: Path, settings: Settings) -> Source:
+def _source(root: Path, data: Path, settings: Settings) -> Source:
+    """The images of a split in the folder `data`, which none of them may lie outside of."""
     files: list[Path] = []
     labels: list[str] = []
     for inner in _class_folders(root):
-        found = _images(inner)
+        refuse_outside(inner, data)
+        found = _images(inner, data)
         files.extend(found)
         labels.extend([inner.name] * len(found))
     return Source(
@@ -72,9 +76,13 @@ def _class_folders(root: Path) -> list[Path]:
     return sorted(inside, key=lambda entry: entry.name)
 
 
-def _images(folder: Path) -> list[Path]:
+def _images(folder: Path, data: Path) -> list[Path]:
     """Every image below the folder; links to folders are not followed, so a loop of links cannot hold us."""
     paths = [Path(top, name) for top, _, names in os.walk(folder) for name in names if _is_image(name)]
+    for path in paths:
+        refuse_outside(path, data)
+        if not path.is_file():
+            raise DataError(f"{path}: is no ordinary file; replace or remove it.")
     return sorted(paths, key=lambda path: path.as_posix())
 
 
@@ -94,15 +102,16 @@ class Encoded(NamedTuple):
 
 
 def _decode_files(files: list[Path], settings: Settings, rows: Rows) -> Array:
-    return decode_all(lambda: (Encoded(str(files[row]), files[row]) for row in rows), len(rows), settings)
+    where = files[rows[0]].parent
+    return decode_all(lambda: (Encoded(str(files[row]), files[row]) for row in rows), len(rows), settings, where)
 
 
-def decode_all(images: Callable[[], Iterator[Encoded]], count: int, settings: Settings) -> Array:
-    """The images as uint8 [n, h, w] where all are gray, else [n, h, w, 3]; one mode and one size for all.
+def decode_all(images: Callable[[], Iterator[Encoded]], count: int, settings: Settings, where: Path) -> Array:
+    """The images of `where` as uint8 [n, h, w] where all are gray, else [n, h, w, 3]; one mode and one size for all.
 
     `images` gives them afresh at each call, so that none but the one at work is held.
     """
-    gray = settings.channels == "gray" or (settings.channels == "auto" and all(_is_gray(image) for image in images()))
+    gray = _are_gray(images(), settings, where)
     out, first = np.empty(0, np.uint8), ""
     for place, image in enumerate(images()):
         pixels = decode(image, gray, settings)
@@ -117,13 +126,20 @@ def decode_all(images: Callable[[], Iterator[Encoded]], count: int, settings: Se
     return out
 
 
+def _are_gray(images: Iterator[Encoded], settings: Settings, where: Path) -> bool:
+    """Whether all are to be gray. Their headers, which tell, also state what the pixels take: that must have room."""
+    gray, pixels = settings.channels in ("gray", "auto"), 0
+    for encoded in images:
+        with _opened(encoded) as image:
+            height, width = sides(settings.resize) if settings.resize is not None else (image.height, image.width)
+            gray = gray and (settings.channels == "gray" or image.mode in GRAY)
+        pixels += height * width
+        require_room(pixels * (1 if gray else 3), settings.memory, where)
+    return gray
+
+
 def _size(pixels: Array) -> str:
     return f"{pixels.shape[0]}×{pixels.shape[1]}"
-
-
-def _is_gray(encoded: Encoded) -> bool:
-    with _opened(encoded) as image:
-        return image.mode in GRAY
 
 
 def decode(encoded: Encoded, gray: bool, settings: Settings) -> Array:
@@ -148,7 +164,7 @@ def _opened(encoded: Encoded) -> Iterator[Image]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(file) as image:
+            with Image.open(file, formats=FORMATS) as image:
                 yield image
     except (*BROKEN, *too_large) as error:
         own_name = f" {str(file)!r}" if isinstance(file, Path) else f" {file!r}"

@@ -42,7 +42,7 @@ def data_from(
     raw, ours = None, train.source is test.source
     if preparation is not None:
         check_settings(settings)
-        raw = train.source.take(train.used[spread_rows(len(train.used))])
+        raw = _unprepared(train), _unprepared(test)
         train, test = (replace(part, source=prepared(part.source, preparation)) for part in (train, test))
         stored = replace(stored, features=feature_names(stored.features, preparation), axes="features")
     train_x, test_x, axes = _both_samples(train, test, stored, layout, settings)
@@ -70,6 +70,11 @@ def data_from(
         axes=axes,
         raw=raw,
     )
+
+
+def _unprepared(part: Portion) -> Array:
+    """The samples, before the model's own preprocessing, that it is compared with its file on."""
+    return part.source.take(part.used[spread_rows(len(part.used))])
 
 
 def _check_shapes(path: Path, train: Array, test: Array) -> None:

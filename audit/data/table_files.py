@@ -9,9 +9,11 @@ from typing import Any
 
 from audit.data.source import parse, unreadable
 from audit.errors import DataError
+from audit.limits import require_room
 from audit.settings import Settings
 
 LABELS = ("label", "target", "y", "class")
+MOST_UNPACKED = 2**38  # bytes that are counted; no budget is larger
 PANDAS_INDEX = ("", "unnamed: 0", "__index_level_0__")
 
 
@@ -29,6 +31,7 @@ class Tables:
         paths = _paths(files)
         tables, notes = {}, list[str]()
         for split, path in paths.items():
+            require_room(_unpacked(path, layout), settings.memory, path)
             tables[split], said = _load(path, layout, texts)
             notes.extend(said)
         first = next(iter(paths))
@@ -73,6 +76,27 @@ def _two_files(first: Path, second: Path, split: str) -> str:
     if split == "all":
         return f"{first.parent}: holds {first.name} and {second.name}, but neither says train or test; rename them."
     return f"{first.parent}: {first.name} and {second.name} both claim the {split} split; keep one of them."
+
+
+def _unpacked(path: Path, layout: str) -> int:
+    """Bytes that a table takes: as its footer says, or counted while it is unpacked and thrown away."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        if layout == "parquet":
+            about = pyarrow.parquet.read_metadata(path)
+            groups = [about.row_group(place).total_byte_size for place in range(about.num_row_groups)]
+            return int(max(sum(groups), 8 * about.num_rows * about.num_columns))
+        if path.suffix.lower() != ".gz":
+            return path.stat().st_size
+        size = 0
+        with pyarrow.input_stream(str(path), compression="gzip") as stream:
+            while (piece := len(stream.read(1 << 22))) and size < MOST_UNPACKED:
+                size += piece
+        return size
+    except (pyarrow.ArrowException, OSError, ValueError):
+        return 0  # damaged: whoever reads it says how
 
 
 def _load(path: Path, layout: str, texts: Sequence[str]) -> tuple[Any, list[str]]:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from audit.errors import UsageError
 from audit.measures.catalogue import LayerBlocks, NetworkBlocks, ReportBlocks
 from audit.measures.gap.block import gap_faults
+from audit.report.lengths import length_faults
 from audit.report.report import SCHEMA, Foot, Head, LayerHead, LayerNotMeasured, faults
 from audit.report.schema import KnownPaths, adapter_of, as_json, read_as
 
@@ -71,6 +72,16 @@ class Report(Foot, Inside, ReportBlocks, Head):
         """What cannot be in a report that has every field, each with its path."""
         yield from faults(self, self)
         yield from gap_faults(self.gap, self.model)
+        for name, block in (("network", self.network), ("calibration", self.calibration)):
+            yield from length_faults(asdict(block), name) if block is not None else ()
+        for place, layer in enumerate(self.layers):
+            yield from length_faults(asdict(layer), f"layers[{place}]")
+            part = layer.duality
+            if part is not None and part.sharp is not None and None in (part.flat, part.mean_term):
+                yield f"layers[{place}].duality has a sharp part, but no flat part or no mean_term"
+        balance = self.hygiene.class_balance if self.hygiene is not None else None
+        if balance is not None and (balance.train or {}).keys() != (balance.test or {}).keys():
+            yield "hygiene.class_balance: train and test do not count the same classes"
 
 
 KNOWN_PATHS = KnownPaths(Report)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit.errors import UsageError
+from audit.errors import ModelError, UsageError, readable
+from audit.limits import memory_limited
 from audit.model.detect import detect
 from audit.settings import Settings
 
@@ -16,11 +17,17 @@ if TYPE_CHECKING:
 
 __all__ = ["canonical_form", "load_model"]
 
+REMEDY = "export or copy the model again"
+
 
 def load_model(path: Path, settings: Settings) -> Model:
     """The model in the file `path`, whatever its format. Its own loader, and torch with it, is imported only now."""
     path = Path(path)
-    form = detect(path)
+    with readable(ModelError, path, REMEDY), memory_limited(settings.memory, path):
+        return _load(path, detect(path), settings)
+
+
+def _load(path: Path, form: str, settings: Settings) -> Model:
     if settings.fix_input and form != "onnx":
         raise UsageError("--fix-input: only ONNX files can have inputs held at a constant; drop it, or export to ONNX.")
     if form == "onnx":
@@ -40,4 +47,6 @@ def canonical_form(model: Model, example: Tensor, *, settings: Settings | None =
         return model
     from audit.model.torch.module import to_graph  # torch.export takes half a second to import
 
-    return to_graph(model, example, settings or Settings(output=model.output or None))
+    settings = settings or Settings(output=model.output or None)
+    with readable(ModelError, model.path, REMEDY), memory_limited(settings.memory, model.path):
+        return to_graph(model, example, settings)

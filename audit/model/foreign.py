@@ -42,7 +42,11 @@ def check_weights(tensors: Mapping[str, Any], path: Path) -> None:
     for name, value in weights.items():
         if value.is_quantized or value.dtype in (torch.qint8, torch.quint8):
             raise ModelError(f"{path}: {name} is quantised; audit the float model it came from.")
-        if not (value.is_floating_point() or value.is_complex()) or bool(torch.isfinite(value).all()):
+        if value.is_complex():
+            raise ModelError(f"{path}: {name} holds complex numbers; audit a model with real ones.")
+        if value.layout is not torch.strided or value.is_meta or value.is_nested:
+            raise ModelError(f"{path}: {name} is no plain tensor of numbers; save dense weights.")
+        if not value.is_floating_point() or bool(torch.isfinite(value).all()):
             continue
         count = int((~torch.isfinite(value)).sum())
         raise ModelError(f"{path}: {name} holds {count} NaN or infinite values; train or export the model again.")

@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import re
 from dataclasses import replace
 from math import prod
 
 import torch
 from torch import Tensor, nn
 
-from audit.errors import BudgetError, UsageError
+from audit.errors import BudgetError
+from audit.limits import budget_bytes as budget_bytes
 from audit.maths.blocks import CHUNK_BYTES, CHUNK_BYTES_IN_TURN
 from audit.network.closed_forms import form_of, scores_together
 from audit.network.layers import DenseLayer, Layers, PassedBy, entrance
 
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 OVERHEAD = 2.0  # temporaries of autograd and of the measures, over what the estimate counts
-
-
-def budget_bytes(memory: str | None) -> int:
-    """Bytes of "512MB", "2G", "1.5 GiB"; a quarter of this machine's memory where nothing is said.
-
-    >>> budget_bytes("1.5 GiB"), budget_bytes("512K")
-    (1610612736, 524288)
-    """
-    if memory is None:
-        return _machine_bytes() // 4
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?\s*", memory.upper())
-    if match is None or float(match[1]) == 0:
-        raise UsageError(f"--memory: {memory!r} is not an amount of memory; write it like 512MB or 2GB.")
-    return int(float(match[1]) * UNITS[match[2]])
-
-
-def _machine_bytes() -> int:
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 8 << 30  # Windows has no sysconf; a small machine is the safe guess
 
 
 @torch.no_grad()

@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+from audit.config import POLICY, ConfigFile, read_document
 from audit.errors import AuditError, UsageError
 from audit.findings.rules import RULES
 from audit.measures.report import KNOWN_PATHS, Report
 from audit.policy.rules import Bound, Consequence, Level, Policy, Rule, Verdict
 from audit.report.blocks import CHECK_IDS, PARITY
-from audit.settings import POLICY, read_document
 
 LIMITS: tuple[Bound, ...] = ("max", "min", "max_regression", "is")
 CHOICES = {
@@ -44,13 +44,22 @@ def read_policy(path: Path) -> Policy:
     return parse_policy(table, str(path))
 
 
-def policy_in_force(named: Path | None, files: Iterable[Path]) -> Policy:
-    """The policy named by the user, else the first among the configuration files, else the default."""
+def policy_in_force(named: Path | None, files: Iterable[ConfigFile]) -> Policy:
+    """The policy named by the user, else the first among the configuration files, else the default.
+
+    One that lies with the data is refused, not passed over: somebody relies on it, or wants the gate opened.
+    """
     if named is not None:
         return read_policy(named)
-    for path in files:
-        if policy_table(path) is not None:
-            return read_policy(path)
+    for file in files:
+        if policy_table(file.path) is None:
+            continue
+        if file.place == "data":
+            raise UsageError(
+                f"{file.path}: holds a [policy], and rules that come with the data do not judge the model by "
+                f"themselves; pass --policy {file.path} if they are yours, or remove them."
+            )
+        return read_policy(file.path)
     return default_policy()
 
 

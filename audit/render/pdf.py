@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import gc
 import io
@@ -14,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from audit.errors import AuditError
+from audit.report.blocks import PNG
 
+PICTURE = "data:image/png;base64,"
 REMEDIES = {
     "linux": (
         "run `apt install libpango-1.0-0 libpangoft2-1.0-0` (Debian, Ubuntu) or `dnf install pango` (Fedora), or "
@@ -32,7 +35,31 @@ class PdfUnavailable(AuditError):
 def write_pdf(html: str, path: Path) -> None:
     """Write the page as a PDF with bookmarks. The same page gives the same bytes."""
     with _collector_at_rest(), _fonts_without_a_date(), _quiet_about_subsets():
-        _weasyprint().HTML(string=html).write_pdf(path, pdf_identifier=b"gen-audit")
+        weasyprint = _weasyprint()
+        page = weasyprint.HTML(string=html, url_fetcher=_fetcher(weasyprint.urls))
+        page.write_pdf(path, pdf_identifier=b"gen-audit")
+
+
+def _fetcher(urls: Any) -> Any:
+    """What answers for addresses on the page: pictures that the page itself holds, and neither a file nor a server."""
+    if not hasattr(urls, "URLFetcher"):  # WeasyPrint before 68
+        return lambda url, *_, **__: {"string": _held_picture(url), "mime_type": "image/png"}
+
+    class HeldPictures(urls.URLFetcher):  # type: ignore[misc]
+        def fetch(self, url: str, headers: Any = None) -> Any:
+            return urls.URLFetcherResponse(url, _held_picture(url), {"Content-Type": "image/png"})
+
+    return HeldPictures()
+
+
+def _held_picture(url: str) -> bytes:
+    """The PNG that a data URL holds; refuses every other address."""
+    if not url.startswith(PICTURE):
+        raise ValueError("a report fetches nothing")
+    content = base64.b64decode(url.removeprefix(PICTURE))
+    if not content.startswith(PNG):
+        raise ValueError("no PNG")
+    return content
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -103,6 +104,29 @@ class Gallery:
     pairs: list[PairFeatures] = says("of the costliest pairs, where samples are rows of features")
     about: str | None = says("what the pictures or the features show", default=None)
     skipped: str | None = says("why there is nothing to look at", default=None)
+
+
+PNG = b"\x89PNG\r\n\x1a\n"
+LARGEST_SIDE = 256  # pixels of a picture; those that an audit makes have 40
+LARGEST_PICTURE = 2**19  # letters of its base64
+
+
+def gallery_faults(gallery: Gallery) -> Iterator[str]:
+    """Pictures that are none, or not of the size that the report says: their header tells, before any is decoded."""
+    for place, picture in enumerate(gallery.thumbnails):
+        if not _is_small_png(picture):
+            yield f"gallery.thumbnails[{place}] is no small PNG of {picture.width} × {picture.height} pixels"
+
+
+def _is_small_png(picture: Thumbnail) -> bool:
+    if not (0 < picture.width <= LARGEST_SIDE and 0 < picture.height <= LARGEST_SIDE):
+        return False
+    try:
+        content = base64.b64decode(picture.png[: LARGEST_PICTURE + 1], validate=True)
+    except ValueError:
+        return False
+    sides = picture.width.to_bytes(4, "big") + picture.height.to_bytes(4, "big")
+    return len(picture.png) <= LARGEST_PICTURE and content.startswith(PNG) and content[12:24] == b"IHDR" + sides
 
 
 # What the model did on each sample, kept so that two reports can be compared sample by sample. Not on the page.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from audit.report.blocks import Check, Gallery, Outcomes, Reference, outcomes_faults
+from audit.report.blocks import Check, Gallery, Outcomes, Reference, gallery_faults, outcomes_faults
 from audit.report.fields import says
 from audit.report.paths import leaves, not_finite, value_at
 from audit.report.plan import EXACT, Plan
@@ -193,6 +193,8 @@ def faults(head: Head, foot: Foot) -> Iterator[str]:
     for path, value in leaves(anything):
         if not_finite(value):
             yield f"{path} is not a finite number"
+    if foot.gallery is not None:
+        yield from gallery_faults(foot.gallery)
     if foot.outcomes is not None:
         yield from outcomes_faults(foot.outcomes, head.model.task)
     for place, finding in enumerate(foot.findings):

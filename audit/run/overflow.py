@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from audit.errors import BudgetError, ModelError
+from audit.errors import AuditError, BudgetError, ModelError, out_of_memory
 from audit.maths.decompositions import InfiniteMatrix
 from audit.measures.report import Report
 from audit.report.paths import leaves, not_finite
@@ -45,16 +45,13 @@ def ordinary_sizes() -> Iterator[None]:
         raise ModelError(f"A matrix that the audit needs the eigenvalues of is not finite: {OVERFLOW}") from error
 
 
-OUT_OF_MEMORY = ("DefaultCPUAllocator", "not enough memory", "out of memory")  # torch's words for it, in RuntimeErrors
-
-
 @contextmanager
 def within_memory() -> Iterator[None]:
     """Around an audit: a machine that cannot hold it is a refusal that names the cure."""
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not any(words in str(error) for words in OUT_OF_MEMORY):
+    except Exception as error:
+        if isinstance(error, AuditError) or not out_of_memory(error):
             raise
         raise BudgetError(
             "The machine ran out of memory; give the audit less with --memory, or fewer --samples."

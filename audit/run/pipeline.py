@@ -16,6 +16,7 @@ from audit.data.dataset import Data, spread_rows
 from audit.data.labels import UnnamedClasses, listed
 from audit.errors import DataError, UsageError
 from audit.findings import add_findings
+from audit.limits import memory_limited
 from audit.measures.contract import Audit
 from audit.measures.report import Report
 from audit.measures.suite import Results, run_suite
@@ -135,7 +136,8 @@ def _prepared(sources: Sources, settings: Settings, progress: Progress) -> Prepa
     with progress.stage("read", "Reading the data"):
         model, data = fit(model, _read(sources.read, settings, model), settings)
     with progress.stage("parity", "Comparing with the file's own runtime"):
-        parity = trusted(model, data)
+        with memory_limited(settings.memory, model.path):
+            parity = trusted(model, data)
         task, data = resolve_task(data, _outputs(model, data), model.head, settings.task)
     return Prepared(model, data, task, parity)
 
@@ -170,7 +172,12 @@ def trusted(model: Model, data: Data) -> Parity | None:
     """Shows that the model answers as its file does, every time, each sample by itself."""
     x = data.train.x[spread_rows(len(data.train))]
     check_behaviour(model, x)
-    return None if model.reference is None else check_parity(model, x, data.raw)
+    if model.reference is None:
+        return None
+    raw_train, raw_test = data.raw or (None, None)
+    parity = check_parity(model, x, raw_train)
+    check_parity(model, data.test.x[spread_rows(len(data.test))], raw_test)  # which may be unlike train samples
+    return parity
 
 
 def _outputs(model: Model, data: Data) -> int:

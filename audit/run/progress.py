@@ -6,7 +6,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from audit.report.plan import Plan, readable_seconds
@@ -124,7 +124,8 @@ class LineProgress(Progress):
             self._say(plan.stage(name.removeprefix(MEASURE)).told(self._samples))
 
     def _say(self, line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        with suppress(OSError, ValueError):  # where stderr is closed, nobody wants to hear it
+            print(line, file=sys.stderr, flush=True)
 
 
 class TerminalProgress(Progress):

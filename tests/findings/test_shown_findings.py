@@ -22,7 +22,7 @@ def test_the_terminal_prints_level_and_title_of_the_first_page() -> None:
 def test_names_from_the_model_cannot_move_the_cursor() -> None:
     report = add_findings(example("example"))
     odd = replace(report.findings[0], title="layer \x1b[2J\nfc1", first_page=True)
-    assert summary(replace(report, findings=[odd]))[-1].endswith("layer  [2J fc1")
+    assert summary(replace(report, findings=[odd]))[-1].endswith(r"layer \u001b[2J fc1")
 
 
 def test_markdown_explains_what_weighs_and_only_names_the_rest() -> None:

@@ -7,8 +7,11 @@ import io
 import json
 import os
 import pickle
+import re
+import time
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +240,14 @@ def call(target: str, argument: str) -> Callable[[dict[str, Any]], None]:
     return change
 
 
+def operator_argument(target: str) -> Callable[[dict[str, Any]], None]:
+    def change(document: dict[str, Any]) -> None:
+        node = document["graph_module"]["graph"]["nodes"][1]
+        node["inputs"].append({"name": "command", "arg": {"as_operator": target}, "kind": 1})
+
+    return change
+
+
 def shape(expression: str) -> Callable[[dict[str, Any]], None]:
     def change(document: dict[str, Any]) -> None:
         values = document["graph_module"]["graph"]["tensor_values"]
@@ -244,6 +255,27 @@ def shape(expression: str) -> Callable[[dict[str, Any]], None]:
         size["as_expr"]["expr_str"] = expression
 
     return change
+
+
+def tree(text: str) -> Callable[[dict[str, Any]], None]:
+    """Another description of how the inputs nest, which torch reads as JSON by itself."""
+
+    def change(document: dict[str, Any]) -> None:
+        document["graph_module"]["module_call_graph"][0]["signature"]["in_spec"] = text
+
+    return change
+
+
+def enum(module: str, name: str, blank: str) -> str:
+    """A tree whose context asks for a member of any class of any module."""
+    context = blank + json.dumps([{"__enum__": True, "fqn": module, "name": name}])
+    inner = {"type": "builtins.dict", "context": context, "children_spec": []}
+    return blank + json.dumps([1, inner])
+
+
+def factory(module: str, blank: str) -> str:
+    context = blank + json.dumps({"default_factory_module": module, "default_factory_name": "x", "dict_context": []})
+    return blank + json.dumps([1, {"type": "collections.defaultdict", "context": context, "children_spec": []}])
 
 
 def weight(**fields: object) -> Callable[[dict[str, Any]], None]:
@@ -270,20 +302,94 @@ def attacks(trace: Path) -> dict[str, tuple[dict[str, Callable[[bytes], bytes]],
         "a shape": ({model: in_json(shape(evil))}, {}),
         "an operator": ({model: in_json(call("torch.serialization.os.system", command))}, {}),
         "a private operator": ({model: in_json(call("torch.ops.os.system", command))}, {}),
+        "an operator as argument": ({model: in_json(operator_argument("torch.ops.aten.from_file.default"))}, {}),
+        "a file": ({model: in_json(call("torch.ops.aten.from_file.default", str(trace)))}, {}),
+        **{
+            f"{what} after {blank!r}": ({model: in_json(tree(text(blank)))}, {})
+            for blank in ("", " ", "\n\t ", "\r")
+            for what, text in (
+                ("a module", partial(enum, "evil_module:Class", "X")),
+                ("the environment", partial(enum, "os:environ", "HOME")),
+                ("a factory", partial(factory, "evil_module")),
+            )
+        },
         "a compiled library": ({}, {"data/aotinductor/model/evil.so": b"\x7fELF"}),
     }
 
 
 @pytest.mark.parametrize("way", list(attacks(Path("x"))))
-def test_no_member_of_the_archive_runs(way: str, tmp_path: Path) -> None:
+def test_no_member_of_the_archive_runs(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = tmp_path / "it_ran"
     path = rewritten(tmp_path, *attacks(trace)[way])
+    (tmp_path / "evil_module.py").write_text(f"import os\nos.mkdir({str(trace)!r})\n")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(
         ModelError,
         match=r"changed.pt2: holds .*, which can run code when it is opened; export it again .* --trust-pickle",
     ):
         load_model(path, Settings())
     assert not trace.exists()
+
+
+ENDLESS = [
+    "1" * 5000 + "!",
+    "9**9**9**9**9",
+    "((((9**8)**8)**8)**8)**8",
+    "Pow(Integer(9), Pow(Integer(9), Integer(99)))",
+    "Pow(Integer(2), Integer(99999999999999))",
+    "PowByNatural(Integer(2), Integer(99999999999999))",
+    "s0" + "*s0" * 100_000,
+    "(" * 3000 + "s0" + ")" * 3000,
+    "-" * 9000 + "1",
+    "Product(s0, (s0, 1, 99999999999))",
+    "s0.__class__",
+    "Symbol('s0', positive=True, integer=True, x=Integer(2)**Integer(10**9))",
+    "factorial(99999999)",
+    "99999999!",
+]
+
+
+@pytest.mark.parametrize("expression", ENDLESS, ids=[text[:24] for text in ENDLESS])
+def test_a_size_is_plain_arithmetic_of_bounded_length(expression: str, tmp_path: Path) -> None:
+    begin = time.process_time()
+    with pytest.raises(ModelError, match="holds a shape that is not plain arithmetic"):
+        load_model(rewritten(tmp_path, {"models/model.json": in_json(shape(expression))}), Settings())
+    assert time.process_time() - begin < 20
+
+
+def broken_zip(path: Path, way: str) -> bytes:
+    """The archive with a member that its reader cannot read."""
+    content = bytearray(path.read_bytes())
+    if way == "encrypted":
+        for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+            for found in re.finditer(re.escape(mark), bytes(content)):
+                content[found.start() + place] |= 1
+    else:
+        method = {"lzma": 14, "unknown": 77}[way]
+        for mark, place in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+            for found in re.finditer(re.escape(mark), bytes(content)):
+                content[found.start() + place] = method
+    return bytes(content)
+
+
+@pytest.mark.parametrize("way", ["encrypted", "lzma", "unknown"])
+def test_members_that_cannot_be_read_are_a_sentence(way: str, tmp_path: Path) -> None:
+    path = rewritten(tmp_path, {})
+    path.write_bytes(broken_zip(path, way))
+    with pytest.raises(ModelError, match=r"changed.pt2: is (truncated or corrupt|damaged)"):
+        load_model(path, Settings())
+
+
+def test_nested_documents_and_zip_bombs_are_sentences(tmp_path: Path) -> None:
+    deep = rewritten(tmp_path, {"models/model.json": lambda _: b"[" * 10**6})
+    with pytest.raises(ModelError, match=r"changed.pt2: is truncated or corrupt"):
+        load_model(deep, Settings())
+    with zipfile.ZipFile(tmp_path / "m.pt2") as old, zipfile.ZipFile(deep, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            bomb = name.endswith("weight_0")
+            new.writestr(name, bytes(2**28) if bomb else old.read(name))
+    with pytest.raises(ModelError, match=r"changed.pt2: unpacks to \d+ MB from \d+ MB"):
+        load_model(deep, Settings())
 
 
 def test_members_under_other_names_never_reach_torch(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from reports import both
 
+from audit.config import ConfigFile
 from audit.errors import UsageError
 from audit.policy import Policy, Rule, default_policy, policy_in_force, read_policy
 from audit.policy.parse import as_policy
@@ -133,7 +134,11 @@ def test_the_first_file_with_a_policy_is_in_force_and_else_the_default(tmp_path:
     bare.write_text("seed = 1\n")
     first.write_text("[policy.gap.test_error]\nmax = 0.1\n")
     second.write_text("[tool.gen-audit.policy.gap.test_error]\nmax = 0.2\n")
-    assert policy_in_force(None, [bare, first, second]).source == str(first)
-    assert policy_in_force(None, [second]).rules[0].limit == 0.2
-    assert policy_in_force(second, [first]).rules[0].limit == 0.2
-    assert policy_in_force(None, [bare]) == default_policy()
+
+    def files(*paths: Path) -> list[ConfigFile]:
+        return [ConfigFile(path, "working") for path in paths]
+
+    assert policy_in_force(None, files(bare, first, second)).source == str(first)
+    assert policy_in_force(None, files(second)).rules[0].limit == 0.2
+    assert policy_in_force(second, files(first)).rules[0].limit == 0.2
+    assert policy_in_force(None, files(bare)) == default_policy()

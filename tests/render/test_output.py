@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -89,3 +93,51 @@ def test_a_folder_in_the_place_of_another_page_leaves_everything_as_before(tmp_p
         (stage / "a.json").write_text("new")
         (stage / "compare.html").write_text("new")
     assert names(tmp_path) == ["compare.html"]
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Path]:
+    """A folder on another file system, as a mounted volume is."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev or not os.access(memory, os.W_OK):
+        pytest.skip("there is no second file system")
+    folder = Path(tempfile.mkdtemp(dir=memory))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_folder_on_another_file_system_takes_a_report(tmp_path: Path, elsewhere: Path) -> None:
+    out = tmp_path / "out"
+    out.symlink_to(elsewhere)  # its parent is here, its files are there
+    (elsewhere / "report.json").write_text("old")
+    with staged(out) as stage:
+        (stage / "report.json").write_text("new")
+    assert (elsewhere / "report.json").read_text() == "new"
+    assert names(elsewhere) == ["report.json"] and names(tmp_path) == ["out"]
+
+
+def test_a_writable_folder_below_a_read_only_one_takes_a_report(tmp_path: Path) -> None:
+    out = tmp_path / "parent" / "out"
+    out.mkdir(parents=True)
+    out.parent.chmod(0o555)
+    try:
+        with staged(out) as stage:
+            assert stage.parent == out
+            (stage / "report.json").write_text("new")
+    finally:
+        out.parent.chmod(0o755)
+    assert names(out) == ["report.json"]
+
+
+def test_what_a_killed_run_left_is_removed_and_what_a_running_one_needs_is_not(tmp_path: Path) -> None:
+    left = tmp_path / ".gen-audit-left"
+    left.mkdir()
+    (left / "report.json").write_text("half")
+    os.utime(left, (0, 0))
+    with staged(tmp_path) as first:
+        os.utime(first, (0, 0))
+        with staged(tmp_path) as second:
+            (second / "report.json").write_text("second")
+            assert first.is_dir() and not left.exists()
+        (first / "report.json").write_text("first")
+    assert names(tmp_path) == ["report.json"] and (tmp_path / "report.json").read_text() == "first"

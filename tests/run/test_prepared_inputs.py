@@ -55,7 +55,7 @@ def test_the_table_becomes_the_features_of_the_pipeline(tmp_path: Path) -> None:
     assert data.features == ("age", "income", "city=Bonn", "city=Oslo", "city=Rome", "sex=f", "sex=m")
     assert "The model takes the columns age, income, city, sex." in data.notes
     assert "Columns that the model does not take were not used: id, children." in data.notes
-    assert data.raw is not None and data.raw.shape == (64, 4)
+    assert data.raw is not None and data.raw[0].shape == (64, 4)
 
 
 def test_columns_in_another_order_under_another_spelling_and_in_parquet(tmp_path: Path) -> None:

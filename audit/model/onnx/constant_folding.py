@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from audit.errors import out_of_memory
+from audit.model.onnx.bounds import is_short
 from audit.model.onnx.graph import (
     Array,
     add_constant,
@@ -28,6 +30,9 @@ from audit.model.onnx.types import TensorType, infer_types
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 LARGEST = 2**26
 """Elements (256 MB in float32) beyond which a constant is left to be computed at run time."""
+
+HOPELESS = 2**32
+"""Elements of a constant that nothing could compute with at run time either."""
 
 
 def fold(model: ModelProto) -> None:
@@ -151,7 +156,7 @@ def fold_constants(model: ModelProto) -> bool:
     known = constants(graph)
     ready, constant = [], set(known)
     for node in graph.node:
-        if _foldable(node) and reads(node) <= constant:
+        if _foldable(node) and is_short(node, known) and reads(node) <= constant:
             ready.append(node)
             constant |= set(node.output)
     if not ready:
@@ -180,10 +185,14 @@ def _evaluate(model: ModelProto, nodes: list[NodeProto], names: list[str]) -> di
     """Values of `names`; without those that are too large to keep or that onnxruntime cannot compute."""
     part = _part(model, nodes, names)
     types = infer_types(part)
-    too_large = any(_elements(types.get(name)) > LARGEST for node in nodes for name in node.output)
+    largest = max((_elements(types.get(name)) for node in nodes for name in node.output), default=0.0)
+    if largest > HOPELESS:
+        raise MemoryError
     try:
-        results = [] if too_large else Session(part, optimise=False).run(names, {})
-    except RuntimeFailure:
+        results = [] if largest > LARGEST else Session(part, optimise=False).run(names, {})
+    except RuntimeFailure as failure:
+        if out_of_memory(failure):
+            raise MemoryError from failure
         results = []
     if results:
         return {name: value for name, value in zip(names, results, strict=True) if _storable(value)}

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import GraphProto, ModelProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 from onnx.external_data_helper import ExternalDataInfo
 
 from audit.errors import ModelError
 from audit.model.detect import sha256
+from audit.model.onnx.bounds import check_functions, check_tensor
 from audit.model.onnx.graph import opset, walk
 from audit.model.onnx.runtime import RuntimeFailure, Session
 
@@ -49,8 +50,11 @@ class Source:
 def read_file(path: Path) -> Source:
     """Read `path` and the external data beside it."""
     model = parsed(path)
+    check_functions(path, model)
     digest = sha256(path, *external_files(path, model))
     _load_external(path, model)
+    for tensor in _tensors(model):
+        check_tensor(path, tensor)
     _check_opset(path, model)
     _check(path, model)
     return Source(path, model, digest)
@@ -63,7 +67,7 @@ def parsed(path: Path) -> ModelProto:
 
 def external_files(path: Path, model: ModelProto) -> list[Path]:
     """The files beside the model that hold its external data."""
-    return sorted({tensor_file(path, tensor) for tensor in _external(model.graph)})
+    return sorted({tensor_file(path, tensor) for tensor in _external(model)})
 
 
 def _content(path: Path) -> bytes:
@@ -95,19 +99,34 @@ def _parse(path: Path, content: bytes) -> ModelProto:
     return model
 
 
-def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
+def _tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Every tensor of the file: of the graph, of the bodies in it, of functions, and the parts of sparse ones."""
+    yield from _graph_tensors(model.graph)
+    for node in (node for function in model.functions for node in function.node):
+        yield from _node_tensors(node)
+
+
+def _graph_tensors(graph: GraphProto) -> Iterator[TensorProto]:
     yield from graph.initializer
-    for node in walk(graph):
-        for attribute in node.attribute:
-            yield from attribute.tensors
-            if attribute.HasField("t"):
-                yield attribute.t
-            for body in (attribute.g, *attribute.graphs):
-                yield from body.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    for node in graph.node:
+        yield from _node_tensors(node)
 
 
-def _external(graph: GraphProto) -> list[TensorProto]:
-    return [tensor for tensor in _tensors(graph) if tensor.data_location == TensorProto.EXTERNAL]
+def _node_tensors(node: NodeProto) -> Iterator[TensorProto]:
+    for attribute in node.attribute:
+        yield from attribute.tensors
+        if attribute.HasField("t"):
+            yield attribute.t
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            yield from (sparse.values, sparse.indices)
+        for body in (attribute.g, *attribute.graphs):
+            yield from _graph_tensors(body)
+
+
+def _external(model: ModelProto) -> list[TensorProto]:
+    return [tensor for tensor in _tensors(model) if tensor.data_location == TensorProto.EXTERNAL]
 
 
 def tensor_file(path: Path, tensor: TensorProto) -> Path:
@@ -126,7 +145,7 @@ def tensor_file(path: Path, tensor: TensorProto) -> Path:
 
 
 def _load_external(path: Path, model: ModelProto) -> None:
-    for tensor in _external(model.graph):
+    for tensor in _external(model):
         file, info = tensor_file(path, tensor), ExternalDataInfo(tensor)
         start = info.offset or 0
         available = file.stat().st_size - start

@@ -23,6 +23,8 @@ from audit.model.base import Model
 from audit.model.detect import sha256
 from audit.model.foreign import check_weights, first_line, quiet
 from audit.model.torch.exported import model_of
+from audit.model.torch.expressions import is_arithmetic
+from audit.model.torch.operators import allowed
 from audit.settings import Settings
 
 
@@ -49,19 +51,13 @@ def _program(path: Path, trusted: bool) -> ExportedProgram:
 # the archive
 
 OPERATOR = re.compile(
-    r"torch\.ops\.(aten|prims)\.(?!__|from_file|save)\w+\.(?!__)\w+"
+    r"torch\.ops\.(?P<space>aten|prims)\.(?P<name>\w+)\.(?!__)\w+"
     r"|torch\.ops\.higher_order\.wrap_with_(set_grad_enabled|autocast)"
     r"|torch\.(_sym_sqrt|sym_(int|float|max|min|not|sum|ite))"
     r"|_operator\.(getitem|add|sub|mul|floordiv|truediv|mod|pow|neg|pos|eq|ne|lt|le|gt|ge|and_|or_|xor)"
     r"|math\.(ceil|floor|trunc|sqrt)"
 )
-EXPRESSION = re.compile(
-    r"(?:'?[a-z]{1,4}\d+'?|[A-Z][A-Za-z]*|true|false|(?:positive|nonnegative|integer|real|evaluate)="
-    r"|\d+(?:\.\d*)?(?:e[+-]?\d+)?|[-+*/%<>=!&|~(), ])*"
-)
-"""Numbers, symbols such as s31, and functions of them as sympy prints them."""
-
-
+UNPACKED = 20  # times its size that an archive may unpack to; torch itself does not compress
 MEMBER = re.compile(
     r"archive_format|archive_version|byteorder|version|\.data/(version|serialization_id)"
     r"|models/model\.json|data/(weights/model_weights|constants/model_constants)_config\.json"
@@ -80,21 +76,33 @@ def checked_archive(path: Path) -> io.BytesIO:
     clean = io.BytesIO()
     try:
         with zipfile.ZipFile(path) as source, zipfile.ZipFile(clean, "w") as target:
+            _refuse_bomb(path, source)
             for name in dict.fromkeys(source.namelist()):
                 _refuse_library(name)
                 if MEMBER.fullmatch(name) or MEMBER.fullmatch(name.partition("/")[2]):
                     content = source.read(name)
                     _check(name, content)
                     target.writestr(name, content)
+    except ModelError:
+        raise
     except Unsafe as danger:
         raise ModelError(
             f"{path}: holds {danger}, which can run code when it is opened; export it again with torch.export.save and "
             "plain tensors only, or pass --trust-pickle if you trust its origin."
         ) from danger
-    except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, OSError) as error:
-        raise ModelError(f"{path}: is truncated or corrupt; export or copy it again.") from error
+    except Exception as error:  # of the archive, of what unpacks it, of the documents in it
+        raise ModelError(f"{path}: is truncated or corrupt ({first_line(error)}); export or copy it again.") from error
     clean.seek(0)
     return clean
+
+
+def _refuse_bomb(path: Path, archive: zipfile.ZipFile) -> None:
+    """Sizes stand in the archive's directory, and nothing beyond them is unpacked."""
+    held, unpacked = path.stat().st_size, sum(member.file_size for member in archive.infolist())
+    if unpacked > UNPACKED * held + 2**24:
+        raise ModelError(
+            f"{path}: unpacks to {unpacked >> 20} MB from {held >> 20} MB, which no network does; export it again."
+        )
 
 
 def _refuse_library(name: str) -> None:
@@ -122,9 +130,10 @@ def _check_pickle(name: str, content: bytes) -> None:
 
 def _check_object(node: dict[str, Any]) -> None:
     """One JSON object of the archive: an operator call, a shape expression, a weight, a pytree node."""
-    if "outputs" in node and not OPERATOR.fullmatch(str(node.get("target", "_operator.add"))):
-        raise Unsafe(f"a call of {node['target']}")
-    if "expr_str" in node and not EXPRESSION.fullmatch(str(node["expr_str"])):
+    for target in [node.get("target", "_operator.add")] * ("outputs" in node) + [node.get("as_operator", "math.ceil")]:
+        if not _is_operator(str(target)):
+            raise Unsafe(f"a call of {str(target)[:80]}")
+    if "expr_str" in node and not is_arithmetic(str(node["expr_str"])):
         raise Unsafe(f"a shape that is not plain arithmetic ({str(node['expr_str'])[:40]!r})")
     if node.get("use_pickle"):
         raise Unsafe(f"a pickled weight ({node.get('path_name')})")
@@ -134,9 +143,14 @@ def _check_object(node: dict[str, Any]) -> None:
         raise Unsafe("the name of a Python module to import")
 
 
+def _is_operator(target: str) -> bool:
+    found = OPERATOR.fullmatch(target)
+    return found is not None and (found["space"] is None or allowed(f"{found['space']}::{found['name']}"))
+
+
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Every JSON object in `value`, also in strings that are JSON themselves."""
-    if isinstance(value, str) and value[:1] in ("{", "["):
+    """Every JSON object in `value`, also in strings that torch could read as JSON, whatever they begin with."""
+    if isinstance(value, str) and ("{" in value or "[" in value):
         try:
             value = json.loads(value)
         except ValueError:

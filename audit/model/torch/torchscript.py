@@ -1,12 +1,11 @@
-"""TorchScript archives: torch.jit.load interprets them without unpickling Python objects.
+"""TorchScript archives: torch interprets them without unpickling Python objects.
 
-Their own language can write files (torch.save), so code that does is refused before it is loaded.
+Their own language can write files, so their code is checked before it is loaded and their graphs before they run.
 """
 
 from __future__ import annotations
 
 import operator
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.jit._recursive import wrap_cpp_module
 
 from audit.errors import ModelError
 from audit.model.base import Model
@@ -22,19 +22,14 @@ from audit.model.detect import sha256
 from audit.model.foreign import check_weights, first_line, quiet
 from audit.model.packing import inputs_of
 from audit.model.torch.graph import aten, place_tensor
+from audit.model.torch.script_code import checked_archive
+from audit.model.torch.script_graphs import Refused, check_graphs
 from audit.settings import Settings
-
-TOUCHES_FILES = re.compile(rb"\b(?:torch|aten)[\s\\]*\.[\s\\]*(?:save|from_file)[\s\\]*\(")
 
 
 def load(path: Path, settings: Settings) -> Model:
     """The script module as it is. What shape it takes, `canonical_form` finds out with data."""
-    _refuse_file_access(path)
-    try:
-        with quiet():
-            network = torch.jit.load(path, map_location="cpu").eval()  # type: ignore[no-untyped-call]
-    except Exception as error:
-        raise _broken(path, error) from error
+    network = _loaded(path)
     check_weights({**network.state_dict(), **_embedded(network)}, path)
     inputs = inputs_of(network)
     return Model(
@@ -61,15 +56,29 @@ def converted(network: torch.jit.ScriptModule, example: Tensor) -> ExportedProgr
     return program
 
 
-def _refuse_file_access(path: Path) -> None:
-    """Reads the code with the reader that torch.jit.load uses, so that both see the same; it ignores case."""
+def _loaded(path: Path) -> Any:
+    """As torch.jit.load, but for what it would run meanwhile; none of the script's methods has run yet."""
     try:
-        reader = torch._C.PyTorchFileReader(str(path))
-        code = [reader.get_record(name) for name in reader.get_all_records() if name.lower().endswith(".py")]
+        with quiet():
+            unit, archive = torch._C.CompilationUnit(), checked_archive(path)
+            read: Any = torch._C.import_ir_module_from_buffer
+            parts = read(unit, archive.getvalue(), torch.device("cpu"), {}, False)
+            check_graphs(unit, _modules(parts))
+            return wrap_cpp_module(parts).eval()  # type: ignore[no-untyped-call]
+    except ModelError:
+        raise
+    except Refused as reason:
+        raise ModelError(f"{path}: its code {reason}; audit the source model instead.") from reason
     except Exception as error:
         raise _broken(path, error) from error
-    if any(TOUCHES_FILES.search(text) for text in code):
-        raise ModelError(f"{path}: its code reads or writes files when it runs; audit the source model instead.")
+
+
+def _modules(parts: Any) -> list[Any]:
+    """A script and every module in it."""
+    found = [parts]
+    for module in found:
+        found.extend(child for _, child in torch._C.ModuleDict(module).items())
+    return found
 
 
 def _broken(path: Path, error: Exception) -> ModelError:

@@ -1,0 +1,81 @@
+"""The memory that an audit may take, and how what comes from outside is held to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from audit.errors import BudgetError, UsageError
+
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+BESIDE = 1 << 30  # bytes that reading may take beside the budget: libraries, threads, a first forward pass
+COPIES = 4  # of a model file, while it is converted and compared with its own runtime
+
+
+def budget_bytes(memory: str | None) -> int:
+    """Bytes of "512MB", "2G", "1.5 GiB"; a quarter of this machine's memory where nothing is said.
+
+    >>> budget_bytes("1.5 GiB"), budget_bytes("512K")
+    (1610612736, 524288)
+    """
+    if memory is None:
+        return _machine_bytes() // 4
+    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)(?:I?B)?\s*", memory.upper())
+    if match is None or float(match[1]) == 0:
+        raise UsageError(f"--memory: {memory!r} is not an amount of memory; write it like 512MB or 2GB.")
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+def _machine_bytes() -> int:
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 8 << 30  # Windows has no sysconf; a small machine is the safe guess
+
+
+def require_room(needed: int, memory: str | None, what: object) -> None:
+    """Refuses what its header says is larger than the budget, before any of it is read."""
+    budget = budget_bytes(memory)
+    if needed > budget:
+        raise BudgetError(
+            f"{what}: takes {needed / 2**20:,.0f} MB once it is read, more than the memory budget of "
+            f"{budget / 2**20:,.0f} MB; raise --memory, or give less of it."
+        )
+
+
+@contextmanager
+def memory_limited(memory: str | None, model: Path | None = None) -> Iterator[None]:
+    """Within it, taking more than the budget and some room beside it is a MemoryError, whoever asks for it.
+
+    The system counts what can be written to, so files that are only mapped are free. Elsewhere than on Linux there is
+    no such count, and the limits that headers set must do.
+    """
+    before = _taken()
+    if before is None:
+        yield
+        return
+    import resource
+
+    copies = COPIES * model.stat().st_size if model is not None and model.is_file() else 0
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = before + budget_bytes(memory) + BESIDE + copies
+    limits = [limit for limit in (most, soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _taken() -> int | None:
+    """Bytes that this process can write to; None where the system does not say."""
+    if sys.platform != "linux":
+        return None
+    try:
+        found = re.search(r"VmData:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    return int(found[1]) << 10 if found else None

@@ -1,0 +1,74 @@
+"""Damage by seed: the same number always makes the same file."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import random
+import zipfile
+from typing import Any
+
+ODD = [None, "NaN", -1, 0, 10**30, 1e308, 2**63, "", [], {}, "x\x1b[2J", True, [1], 0.5, "{", " [1"]
+BYTES = [b"\0", b"\xff" * 4, b"\x80", b"PK\x03\x04", b"\n", b"{", b"9" * 40, (2**31 - 1).to_bytes(4, "little")]
+
+
+def bytes_of(content: bytes, rng: random.Random) -> bytes:
+    """A few bytes flipped, cut out, doubled or put in."""
+    data = bytearray(content)
+    for _ in range(rng.choice([1, 1, 2, 5, 20])):
+        place = rng.randrange(len(data) + 1)
+        how = rng.randrange(5)
+        if how == 0 and place < len(data):
+            data[place] ^= 1 << rng.randrange(8)
+        elif how == 1 and place < len(data):
+            data[place] = rng.randrange(256)
+        elif how == 2:
+            data[place : place + rng.choice([1, 4, 64, 10**6])] = b""
+        elif how == 3:
+            data[place:place] = data[place : place + rng.choice([1, 8, 256])]
+        else:
+            data[place:place] = rng.choice(BYTES)
+    return bytes(data)
+
+
+def archive(content: bytes, rng: random.Random) -> bytes:
+    """A ZIP archive that opens, with one of its members damaged; or damaged as a whole."""
+    if rng.random() < 0.3:
+        return bytes_of(content, rng)
+    with zipfile.ZipFile(io.BytesIO(content)) as old:
+        members = {name: old.read(name) for name in old.namelist()}
+    chosen = rng.choice(sorted(members))
+    plain = chosen.endswith(".json") and rng.random() < 0.7
+    members[chosen] = document(members[chosen], rng) if plain else bytes_of(members[chosen], rng)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as new:
+        for name, member in members.items():
+            new.writestr(name, member)
+    return stream.getvalue()
+
+
+def document(content: bytes, rng: random.Random) -> bytes:
+    """A JSON document with values taken out, cut short or replaced."""
+    value = copy.deepcopy(json.loads(content))
+    places = list(_places(value))
+    for _ in range(rng.choice([1, 1, 1, 2, 4])):
+        holder, key = rng.choice(places)
+        try:
+            held, how = holder[key], rng.random()
+            if how < 0.3:
+                del holder[key]
+            elif how < 0.5 and isinstance(held, list) and held:
+                holder[key] = held[: rng.randrange(len(held))]
+            else:
+                holder[key] = rng.choice(ODD)
+        except (KeyError, IndexError):
+            continue  # an earlier change took it away
+    return json.dumps(value).encode()
+
+
+def _places(value: Any) -> Any:
+    keys = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        yield value, key
+        yield from _places(value[key])
