@@ -156,10 +156,11 @@ def decode(encoded: Encoded, gray: bool, settings: Settings) -> Array:
 @contextmanager
 def _opened(encoded: Encoded) -> Iterator[Image]:
     """The image, with every complaint of the decoder turned into a sentence, and its warnings kept quiet."""
-    from PIL import Image
+    from PIL import Image, ImageFile
 
     too_large = (Image.DecompressionBombWarning, Image.DecompressionBombError)
     file = BytesIO(encoded.content) if isinstance(encoded.content, bytes) else encoded.content
+    ImageFile.LOAD_TRUNCATED_IMAGES = False  # which a library that draws pages turns on for the whole process
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
