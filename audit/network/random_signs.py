@@ -24,7 +24,6 @@ from audit.network.hooks import scores
 from audit.network.layers import DenseLayer
 from audit.network.loss import Loss
 
-
 MULTIPLIED = 1 << 16  # weights of a layer up to which Wᵀ G is formed for every draw …
 PROBES = 4  # … and random vectors that stand for W beyond it
 

@@ -63,8 +63,8 @@ CARDS: tuple[Card, ...] = (
         meaning="How strongly the train loss bends over all directions of the layer's weights together.",
         formula="Tr H = mean_i ‖x_i‖² tr S_i, S = ∂²l/∂z²; over tokens mean_i Σ_tt' (x_t·x_t') tr S^tt'",
         variant=f"{HESSIAN} Exact, without random probes, cross terms between tokens included. Where all samples are "
-        "too many: from backward passes with random signs, unbiased, of the Gauss–Newton part; residual_trace says on a "
-        "few samples how much that part leaves out.",
+        "too many: from backward passes with random signs, unbiased, of the Gauss–Newton part; residual_trace says "
+        "on a few samples how much that part leaves out.",
         covers=("flatness.residual_trace", "flatness.residual_trace_ci95"),
         can_tell="The mean rise of the loss under small random noise on the weights: ½ σ² Tr H.",
         cannot_tell="Rescaling layers changes it though not the network (Dinh et al. 2017): for comparison.",
