@@ -165,11 +165,13 @@ class DualityFold:
         return self._decomposed(checked, duals, numbers)
 
     def _not_dual(self, layer: DenseLayer, pairs: Pairs) -> str | None:
-        """Seen on a few pairs, before all are run: why the layer has no duality."""
+        """Seen on a few pairs, before all are run: why the layer has no duality.
+
+        One that something leads round has none, also where it moves the loss too little for that to be seen.
+        """
         numbers = measure_pairs(Duals(pairs.first(CHECKED), layer))
-        if not bool(numbers.alive.any()) or numbers.max_residual <= numbers.tolerance or is_fitted(layer, numbers):
-            return None
-        return why_not_dual(layer, numbers)
+        holds = not bool(numbers.alive.any()) or numbers.max_residual <= numbers.tolerance or is_fitted(layer, numbers)
+        return None if holds and layer.cut_point else why_not_dual(layer, numbers)
 
     def _decomposed(self, block: DualityBlock, duals: Duals, numbers: LayerPairs) -> DualityBlock:
         settings, layer = self._audit.settings, duals.layer
