@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PINNED := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1
 INSTALL := $(PINNED) $(BIN)/python -m pip install --quiet --quiet
 
-.PHONY: demo test test-slow test-page fuzz lint bench bench-real clean
+.PHONY: docs demo test test-slow test-page test-min fuzz sbom lint bench bench-real clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -35,6 +35,27 @@ test-page: $(VENV)/.installed-dev $(PAGE_TOOLS)/.installed
 # Damaged files for every reader, by number: goes on where the last run stopped.
 fuzz: $(VENV)/.installed-dev
 	PYTHONPATH=tests:tests/support OMP_NUM_THREADS=1 $(BIN)/python -m fuzz $(FUZZ)
+
+# The oldest versions that pyproject.toml allows, in an environment of their own.
+test-min: $(VENV)/.installed-dev
+	$(PYTHON) -m venv build/oldest
+	$(BIN)/python -m tests.support.oldest > build/oldest/requirements.txt
+	build/oldest/bin/python -m pip install --quiet -r build/oldest/requirements.txt --editable . pytest hypothesis jsonschema onnxscript
+	build/oldest/bin/python -m pytest -m "not slow" tests/model tests/data tests/cli tests/render
+
+# A CycloneDX bill of materials of what users install, with licences; its tool stays out of what it lists.
+sbom: $(VENV)/.installed
+	$(PYTHON) -m venv build/sbom
+	build/sbom/bin/python -m pip install --quiet cyclonedx-bom==7.5.0
+	@mkdir -p out
+	build/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-format JSON --output-file out/sbom.cdx.json $(BIN)/python
+	@echo "out/sbom.cdx.json"
+
+# The documentation, with a report made for it; a warning is an error, and nothing is fetched but the tools.
+docs: $(VENV)/.installed-docs
+	$(BIN)/gen-audit report samples/mislabelled.onnx samples/mnist-mislabelled -o build/docs-report -f html,md -q
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open build/docs/index.html."
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -64,6 +85,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 $(PAGE_TOOLS)/.installed: Makefile
 	@mkdir -p $(PAGE_TOOLS)
 	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(PAGE_TOOLS) axe-core@4.14.0 playwright-core@1.65.0 vnu-jar@26.9.27
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(INSTALL) --editable '.[docs]'
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from audit.api import Report as Report
     from audit.api import audit_model as audit_model
+    from audit.api import make_twins as make_twins
     from audit.errors import AuditError as AuditError
     from audit.policy import Policy as Policy
     from audit.policy import Rule as Rule
@@ -27,9 +28,20 @@ _HOMES = {
     "Rule": "audit.policy",
     "Verdict": "audit.policy",
     "audit_model": "audit.api",
+    "make_twins": "audit.api",
 }
 
-__all__ = ["AuditError", "Policy", "PolicyFailed", "Report", "Rule", "Verdict", "__version__", "audit_model"]
+__all__ = [
+    "AuditError",
+    "Policy",
+    "PolicyFailed",
+    "Report",
+    "Rule",
+    "Verdict",
+    "__version__",
+    "audit_model",
+    "make_twins",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -71,6 +71,8 @@ def readable(kind: type[AuditError], where: object, remedy: str) -> Iterator[Non
             raise BudgetError(
                 f"{where}: takes more memory to read than the budget leaves; raise --memory, or give a smaller one."
             ) from error
+        if isinstance(error, TimeoutError):
+            raise kind(f"{where}: {error}; {remedy}.") from error
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         said = f"{type(error).__name__}: {reason[:200]}" if reason else type(error).__name__
         raise kind(f"{where}: is damaged, or holds what cannot be read ({said.rstrip('.:; ')}); {remedy}.") from error

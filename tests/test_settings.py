@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit.config import ConfigFile, config_files, read_config, read_document, resolve, resolve_with_origins
 from audit.errors import UsageError
 from audit.settings import KINDS, Settings, from_report
+from audit.settings.config import ConfigFile, config_files, read_config, read_document, resolve, resolve_with_origins
 
 
 def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_tables_only_group_and_dashes_are_underscores(tmp_path: Path) -> None:
     [
         ("sede = 1", "there is no setting 'sede'; the nearest one is 'seed'."),
         ("seed = 'many'", "'many' is not a whole number (seed of every random choice)."),
-        ("task = 'guess'", "'guess' is not one of auto, classification, binary, regression."),
+        ("task = 'guess'", "'guess' is not one of auto, classification, binary, regression, tagging."),
         ("trust_pickle = 'maybe'", "'maybe' is not true or false"),
         ("seed = ", "cannot be read as TOML"),
     ],
@@ -189,3 +189,11 @@ def test_settings_come_back_from_a_report() -> None:
 
 def test_every_setting_has_an_origin() -> None:
     assert set(resolve_with_origins({}, (), {})[1]) == {setting.name for setting in fields(Settings)}
+
+
+def test_a_key_of_endless_parts_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    (tmp_path / "gen-audit.toml").write_text(".".join(["a"] * 50_000) + " = 1\n")
+    with pytest.raises(UsageError, match=r"gen-audit\.toml: has a key of more than 100 parts; correct or remove it"):
+        resolve({}, [ConfigFile(tmp_path / "gen-audit.toml")], {})
+    (tmp_path / "gen-audit.toml").write_text(f"mean = [{', '.join(['0.5'] * 1000)}]\n")
+    assert len(resolve({}, [ConfigFile(tmp_path / "gen-audit.toml")], {}).mean or ()) == 1000

@@ -9,6 +9,7 @@ import copy
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call
@@ -26,6 +27,7 @@ ID, TITLE = "hessian-probe", "The bending of the loss agrees with plain double d
 TOLERANCE = 1e-8
 ROUNDING = 16  # in units of the arithmetic's ε: what a few sums and differences lose
 FEW = 32  # samples that the Hessian is probed on
+SOME = 3  # layers of a network that is too large for all to be probed
 AFFECTS = ["flatness", "duality"]
 
 
@@ -52,20 +54,27 @@ class Probe:
 
 
 def check_curvature(audit: Audit) -> Check:
-    """vᵀ H v of every layer, from (x, J, S) and by differentiating the loss twice with respect to W."""
+    """vᵀ H v of every layer, from (x, J, S) and by differentiating the loss twice with respect to W.
+
+    Where the plan has the checks sampled, of the first layer, the last and one between.
+    """
     few = on_few_samples(audit, most=FEW)
     layers = [layer for layer in few.layers if layer.calls == 1 and not layer.tied_with]
     if not layers:
         return _skipped("Every dense layer shares its weights, so none has a Hessian of its own.")
+    over = f"{len(few.train)} samples"
+    if not audit.plan.is_exact("checks") and len(layers) > SOME:
+        over = f"{over} and {SOME} of {len(layers)} layers"
+        layers = [layers[place] for place in np.unique(np.linspace(0, len(layers) - 1, SOME).astype(int))]
     try:
         probes = {layer.name: _probe(few, layer) for layer in layers}
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         return _skipped(f"The network cannot be differentiated twice ({reason}); only Gauss–Newton is to be had.")
-    return _judged(probes, len(few.train), TOLERANCE if few.network_is_double else 1e-2)
+    return _judged(probes, over, TOLERANCE if few.network_is_double else 1e-2)
 
 
-def _judged(probes: dict[str, Probe], samples: int, tolerance: float) -> Check:
+def _judged(probes: dict[str, Probe], over: str, tolerance: float) -> Check:
     """The worst of the layers that can be judged; the others are named, and never pass."""
     errors = {name: probe.error for name, probe in probes.items() if probe.tells(tolerance)}
     if not errors:
@@ -73,7 +82,7 @@ def _judged(probes: dict[str, Probe], samples: int, tolerance: float) -> Check:
     name = max(errors, key=lambda name: (math.isnan(errors[name]), errors[name]))
     blind = [name for name in probes if name not in errors]
     left_out = f" Too close to rounding to be judged: {', '.join(blind)}." if blind else ""
-    words = f"Largest relative error of vᵀHv over {samples} samples, v random; it occurs in layer {name}.{left_out}"
+    words = f"Largest relative error of vᵀHv over {over}, v random; it occurs in layer {name}.{left_out}"
     return worst(ID, TITLE, errors[name], tolerance, words, AFFECTS)
 
 

@@ -136,7 +136,7 @@ def _flatness(few: Audit) -> dict[str, LayerFlatness]:
 
 def _sampled_flatness(few: Audit) -> dict[str, LayerFlatness]:
     """By random signs and columns: the same signs before and after, so that chance moves nothing."""
-    sizes = SampleSizes(len(few.train), COLUMNS, TOKEN_COLUMNS, directions=1, room=few.train.room)
+    sizes = SampleSizes(len(few.train), COLUMNS, TOKEN_COLUMNS, directions=1, room=few.train.room, draws=1)
     sampled = SampledCurvature(few.capture, few.train.x, few.train.y, sizes, few.settings.seed)
     return {layer.name: sampled_layer(sampled, layer) for layer in dense_only(few.layers)}
 

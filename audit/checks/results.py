@@ -43,9 +43,9 @@ def _interpolation(audit: Audit) -> Check:
     if audit.train_outcome.wrong is None:
         why = "Regression has no natural mark of a perfect fit; see the train loss."
         return skipped("interpolation", title, why, affects, kind="assumption")
-    error = float(audit.train_outcome.wrong.mean())
-    words = "Share of train samples answered wrongly. The papers study models that fit (nearly) all of them."
-    return _assumption("interpolation", title, error, FITTED, words, affects)
+    unit = "samples" if audit.train_outcome.asked is None else "positions"
+    words = f"Share of train {unit} answered wrongly. The papers study models that fit (nearly) all of them."
+    return _assumption("interpolation", title, audit.train_outcome.error, FITTED, words, affects)
 
 
 def _gradient(audit: Audit) -> Check:

@@ -13,7 +13,8 @@ from typing import NoReturn
 
 from audit import __version__
 
-from audit.cli import report, check, compare, history, verify, init, config, layers, render, explain, schema  # isort: skip
+from audit.cli import report, twins, check, compare, history, overview, verify  # isort: skip
+from audit.cli import init, config, layers, render, explain, schema  # isort: skip
 from audit.cli.app import app as app
 from audit.cli.say import any_alphabet, complain
 from audit.errors import AuditError, out_of_memory
@@ -24,7 +25,7 @@ busy meanwhile. On a machine with other work, such as a shared runner, that halv
 few per cent at most."""
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
-COMMANDS = (report, check, compare, history, verify, init, config, layers, render, explain, schema)
+COMMANDS = (report, twins, check, compare, history, overview, verify, init, config, layers, render, explain, schema)
 
 
 def main() -> None:

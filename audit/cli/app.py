@@ -7,8 +7,8 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import asdict
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,16 +18,19 @@ import typer
 from audit import __version__
 from audit.cli.options import GroupedCommand
 from audit.cli.say import complain, say
-from audit.errors import AuditError, UsageError, unreadable
+from audit.errors import AuditError, DataError, ModelError, UsageError
 from audit.settings import flag
+from audit.settings.limits import report_text
 
 if TYPE_CHECKING:
     from audit.compare.comparable import Named
     from audit.compare.result import Comparison
     from audit.measures.report import Report
     from audit.render.write import Written
+    from audit.report.blocks import Gallery
     from audit.report.plan import Plan
     from audit.run.partial import Partial
+    from audit.run.pipeline import Audited
     from audit.settings import Settings
 
 app = typer.Typer(
@@ -65,11 +68,18 @@ def read_report(path: Path) -> Report:
     """A report.json, or a sentence that says why it is none."""
     from audit.measures.report import Report
 
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read ({unreadable(error)}); name a report.json.") from error
-    return Report.from_json(text, str(path))
+    return Report.from_json(report_text(path), str(path))
+
+
+def check_there(model: Path | None, data: Path | None) -> None:
+    """Refuses a model or data that are not there, before what would read them is woken, which takes seconds."""
+    for path, kind, sentence in (
+        (model, ModelError, "there is no such file; check the path of the model."),
+        (data, DataError, "there is no such folder; give the folder that holds the train and test data."),
+    ):
+        with suppress(OSError, ValueError):  # a path that cannot be asked for is refused by whoever reads it
+            if path is not None and not os.path.lexists(path):
+                raise kind(f"{path}: {sentence}")
 
 
 @contextmanager
@@ -91,20 +101,24 @@ def named_report(path: Path) -> Named:
     return Named(str(path), read_report(path))
 
 
-def run(
-    model: Path,
-    data: Path,
-    settings: Settings,
-    quiet: bool,
-    plan: Plan | None = None,
-    kept: Partial | None = None,
-) -> Report:
+@dataclass(frozen=True)
+class Earlier:
+    """What an audit takes from those before it."""
+
+    plan: Plan | None = None
+    baseline: Path | None = None  # a report.json to be compared with
+    kept: Partial | None = None
+
+
+def run(model: Path, data: Path, settings: Settings, quiet: bool, earlier: Earlier) -> Audited:
     """The audit, by an earlier plan if there is one, with progress on stderr."""
     from audit.run.pipeline import Following, run_audit
     from audit.run.progress import progress_for
 
+    baseline = None if earlier.baseline is None else read_report(earlier.baseline)
+    following = Following(plan=earlier.plan, baseline=baseline, kept=earlier.kept)
     with closing(progress_for(quiet)) as progress:
-        return run_audit(model, data, settings, command_line(), progress, Following(plan=plan, kept=kept)).report
+        return run_audit(model, data, settings, command_line(), progress, following)
 
 
 @contextmanager
@@ -116,6 +130,10 @@ def resumable(out: Path, resume: bool) -> Iterator[Partial]:
     kept = Partial(beside.with_name(f"{beside.name}.partial"), resume)
     try:
         yield kept
+    except (ModelError, DataError):  # they would end the next run, too
+        if kept.holds_something:
+            kept.remove()
+        raise
     except BaseException:
         if kept.holds_something:
             words = "the same command with --resume goes on from there."
@@ -153,14 +171,14 @@ def dry_run(model: Path, data: Path, settings: Settings, plan: Plan | None, as_j
         print_plan(made, samples)
 
 
-def compared(baseline: Path | None, name: str, report: Report) -> Comparison | None:
-    """What changed from the baseline's report to this one; None without a baseline."""
+def compared(baseline: Path | None, name: str, report: Report, shown: Gallery | None = None) -> Comparison | None:
+    """What changed from the baseline's report to this one; None without a baseline. `shown`: changed samples."""
     if baseline is None:
         return None
     from audit.compare.comparable import Named
     from audit.compare.compare import compare_reports
 
-    return compare_reports(named_report(baseline), Named(name, report), command_line())
+    return compare_reports(named_report(baseline), Named(name, report), command_line(), shown=shown)
 
 
 def write_pages(out: Path, write: Callable[[Path], Written]) -> list[str]:

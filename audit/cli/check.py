@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.app import command, compared, drawing, dry_run, earlier_plan, read_report, run
+from audit.cli.app import Earlier, check_there, command, compared, drawing, dry_run, earlier_plan, read_report, run
 from audit.cli.options import (
     AsJson,
     ConfigPath,
@@ -23,14 +23,15 @@ from audit.cli.options import (
     with_settings,
 )
 from audit.cli.say import complain, say
-from audit.config import CONFIG_NAME, config_files, resolve
 from audit.errors import AuditError, UsageError
 from audit.settings import flag
+from audit.settings.config import CONFIG_NAME, config_files, resolve
 
 if TYPE_CHECKING:
     from audit.compare.result import Comparison
     from audit.measures.report import Report
     from audit.policy import Verdict
+    from audit.report.blocks import Gallery
 
 Target = Annotated[Path, typer.Argument(metavar="MODEL|REPORT", help="A model file, or a report.json on its own.")]
 MaybeOutput = Annotated[Path | None, output_option("report into, if any")]
@@ -68,6 +69,7 @@ def check(
     **flags: Any,
 ) -> None:
     """Pass or fail MODEL on DATA, or a report.json, by a policy."""
+    check_there(None if data is None else target, data)
     from audit.policy import judge, policy_in_force
     from audit.policy.rules import lines
     from audit.render.github import tell_github
@@ -80,21 +82,26 @@ def check(
         check_writable(out)
     if data is None:
         _check_finished(target, {**flags, "plan": plan, "dry_run": dry or None})
-        result = read_report(target)
+        result, shown = read_report(target), None
     else:
         settings, followed = resolve(flags, config_files(config, data)), earlier_plan(plan, baseline, flags)
         if dry:
             dry_run(target, data, settings, followed, as_json)
             return
-        result = run(target, data, settings, quiet, followed)
+        audited = run(target, data, settings, quiet, Earlier(followed, baseline))
+        result, shown = audited.report, audited.shown
     with drawing(target) if data is None else nullcontext():
         verdict = judge(rules, result, earlier, strict=strict)
+    comparison = _comparison(baseline, target, result, shown)
+    written: list[Path] = []
     if out is not None:
-        comparison = _comparison(baseline, target, result)
         with staged(out, new_audit=data is not None, read=baseline) as stage:
-            _write(result, verdict, stage, wanted, comparison)
-    say(json.dumps(verdict.to_dict(), indent=2, ensure_ascii=False) if as_json else "\n".join(lines(verdict, quiet)))
-    for annotation in tell_github(result, os.environ, verdict):
+            written = [out / name for name in _write(result, verdict, stage, wanted, comparison)]
+    told = json.dumps(verdict.to_dict(), indent=2, ensure_ascii=False) if as_json else "\n".join(lines(verdict, quiet))
+    say(told, marked=not as_json)
+    for path in written if not (as_json or quiet) else ():
+        say(path)
+    for annotation in tell_github(result, os.environ, verdict, comparison):
         complain(annotation)
     raise typer.Exit(0 if verdict.passed else 1)
 
@@ -108,18 +115,21 @@ def _check_finished(target: Path, flags: dict[str, Any]) -> None:
         raise UsageError(f"{flag(given[0])}: the report is finished; give a model and data to audit anew.")
 
 
-def _comparison(baseline: Path | None, target: Path, report: Report) -> Comparison | None:
+def _comparison(baseline: Path | None, target: Path, report: Report, shown: Gallery | None) -> Comparison | None:
     """The page's section on what changed; where the two do not compare, the verdict says so."""
     try:
-        return compared(baseline, str(target), report)
+        return compared(baseline, str(target), report, shown)
     except AuditError:
         return None
 
 
 def _write(
     report: Report, verdict: Verdict, folder: Path, formats: tuple[str, ...], comparison: Comparison | None
-) -> None:
+) -> tuple[str, ...]:
+    """The names of the files."""
     from audit.cli.terminal import tell_missing
-    from audit.render.write import write_report
+    from audit.render.write import PageOptions, write_report
 
-    tell_missing(write_report(report, folder, formats, verdict, comparison=comparison).checked())
+    written = write_report(report, folder, formats, verdict, PageOptions(comparison=comparison)).checked()
+    tell_missing(written)
+    return written.files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.app import command, command_line, drawing, named_report, write_pages
+from audit.cli.app import check_there, command, command_line, drawing, named_report, write_pages
 from audit.cli.options import AsJson, ConfigPath, PageFormats, Quiet, output_option, with_settings
-from audit.cli.say import say
-from audit.config import config_files, resolve
+from audit.cli.say import complain, say
 from audit.errors import UsageError
 from audit.settings import Settings
+from audit.settings.config import config_files, resolve
 
 if TYPE_CHECKING:
     from audit.compare.comparable import Named
@@ -51,6 +52,7 @@ def compare(
 ) -> None:
     """Say what changed from OLD to NEW: better, worse, or cannot tell."""
     from audit.render.comparison_pages import chosen_pages, write_comparison
+    from audit.render.github import tell_github_of
     from audit.render.output import check_writable
 
     wanted = chosen_pages(formats)
@@ -60,7 +62,9 @@ def compare(
     if as_json:
         say(result.to_json(), end="")
     elif not quiet:
-        say("\n".join([f"Verdict on the new side: {result.verdict}.", *result.headline, *files]))
+        say("\n".join([f"Verdict on the new side: {result.verdict}.", *result.headline, *files]), marked=True)
+    for annotation in tell_github_of(result, os.environ):
+        complain(annotation)
 
 
 def _comparison(
@@ -79,6 +83,8 @@ def _comparison(
             return compare_reports(named_report(compared[0]), named_report(compared[1]), command_line())
     if len(compared) == 3 and not any(path.suffix == ".json" for path in compared):
         old, new, data = compared
+        check_there(old, data)
+        check_there(new, data)
         return _models(old, new, data, resolve(flags, config_files(config, data)), quiet)
     raise UsageError("compare: takes two report.json, or two models and the folder with their data.")
 

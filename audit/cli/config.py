@@ -12,7 +12,7 @@ import typer
 from audit.cli.app import command
 from audit.cli.options import AsJson, ConfigPath
 from audit.cli.say import say
-from audit.config import config_files, resolve_with_origins
+from audit.settings.config import config_files, resolve_with_origins
 
 Folder = Annotated[Path | None, typer.Argument(metavar="DATA", help="The data folder, which may hold settings, too.")]
 

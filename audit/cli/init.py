@@ -11,8 +11,8 @@ import typer
 from audit.cli.app import command
 from audit.cli.options import AsJson
 from audit.cli.say import say
-from audit.config import CONFIG_NAME
 from audit.errors import UsageError
+from audit.settings.config import CONFIG_NAME
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write it into.", show_default="this one")]
 Force = Annotated[

@@ -6,10 +6,10 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from audit.cli.app import command
+from audit.cli.app import check_there, command
 from audit.cli.options import AsJson, ModelPath, with_settings
 from audit.cli.say import in_table, say
-from audit.config import config_files, resolve
+from audit.settings.config import config_files, resolve
 
 if TYPE_CHECKING:
     from audit.model.base import Model
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @with_settings("arch", "trust_pickle", "output", "input", "fix_input", "input_shape", "conv")
 def layers(model: ModelPath, as_json: AsJson = False, **flags: Any) -> None:
     """List the layers of MODEL: measured, or passed by and why."""
+    check_there(model, None)
     from audit.run.list_layers import list_layers
 
     settings = resolve(flags, config_files())

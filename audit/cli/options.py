@@ -14,14 +14,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from audit.config import CONFIG_NAME
 from audit.errors import UsageError
 from audit.render.output import FILES
 from audit.settings import KINDS, Kind, Settings, flag
+from audit.settings.config import CONFIG_NAME
 
 FORMATS = tuple(FILES)
 PAGES = ("html", "pdf", "json", "md")
-GROUPS = ("Arguments", "Model", "Data", "Measures", "Policy", "Output", "Resources", "Options")
+GROUPS = ("Arguments", "Twins", "Model", "Data", "Measures", "Policy", "Output", "Resources", "Options")
 TYPES = {"<str>": "<text>", "<list[Path]>": "<path>..."}  # as Typer calls them, and as `--help` does
 REPEATED = ("drop",)  # settings whose flag may be given several times: a column's name may have a comma in it
 LINE = 64  # letters of choices that fit beside the name of a flag; more of them stand in its help
@@ -91,6 +91,9 @@ Templates = Annotated[
 BaselinePath = Annotated[
     Path | None,
     typer.Option("--baseline", help="An earlier report.json to compare this one with.", rich_help_panel="Output"),
+]
+Short = Annotated[
+    bool, typer.Option("--short", help="Leave the appendix for experts out of the pages.", rich_help_panel="Output")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.", rich_help_panel="Output")]
 Quiet = Annotated[

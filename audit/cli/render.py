@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from audit.cli.app import command, compared, drawing, read_report, write_pages
-from audit.cli.options import AsJson, BaselinePath, Formats, Output, ReportPath, Templates, chosen_formats
+from audit.cli.options import AsJson, BaselinePath, Formats, Output, ReportPath, Short, Templates, chosen_formats
 from audit.cli.say import say
 
 
@@ -17,16 +17,16 @@ def render(
     formats: Formats = "html",
     templates: Templates = None,
     baseline: BaselinePath = None,
+    short: Short = False,
     as_json: AsJson = False,
 ) -> None:
     """Draw the pages of a report.json again, without the model."""
-    from audit.render.write import write_report
+    from audit.render.write import PageOptions, write_report
 
     wanted = chosen_formats(formats)
     result = read_report(report_file)
     with drawing(report_file):
         comparison = compared(baseline, str(report_file), result)
-        files = write_pages(
-            out, lambda folder: write_report(result, folder, wanted, templates=templates, comparison=comparison)
-        )
+        options = PageOptions(templates, comparison, short)
+        files = write_pages(out, lambda folder: write_report(result, folder, wanted, options=options))
     say(json.dumps({"files": files}, indent=2) if as_json else "\n".join(files))

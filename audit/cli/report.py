@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.cli.app import command, compared, dry_run, earlier_plan, resumable, run
+from audit.cli.app import Earlier, check_there, command, compared, dry_run, earlier_plan, resumable, run
 from audit.cli.options import (
     AsJson,
     BaselinePath,
@@ -23,12 +23,13 @@ from audit.cli.options import (
     PlanPath,
     Quiet,
     Resume,
+    Short,
     Templates,
     chosen_formats,
     with_settings,
 )
 from audit.cli.say import complain, say
-from audit.config import config_files, resolve
+from audit.settings.config import config_files, resolve
 
 if TYPE_CHECKING:
     from audit.measures.report import Report
@@ -52,6 +53,7 @@ def report(
     templates: Templates = None,
     baseline: BaselinePath = None,
     reference: ReferenceFolder = None,
+    short: Short = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     plan: PlanPath = None,
@@ -60,12 +62,13 @@ def report(
     **flags: Any,
 ) -> None:
     """Audit MODEL on DATA and write the report."""
+    check_there(model, data)
     from audit.cli.terminal import print_outcome
     from audit.history.reference import past_audits, reference_band
     from audit.render.github import tell_github
     from audit.render.output import check_writable, staged
     from audit.render.page import check_templates
-    from audit.render.write import write_report
+    from audit.render.write import PageOptions, write_report
 
     wanted = chosen_formats(formats)
     if templates is not None:
@@ -78,16 +81,18 @@ def report(
     check_writable(out)
     past = past_audits(reference)
     with resumable(out, resume) as kept:
-        result = run(model, data, settings, quiet, followed, kept)
+        audited = run(model, data, settings, quiet, Earlier(followed, baseline, kept))
+        result = audited.report
         if reference is not None:
             result = replace(result, reference=reference_band(result, past, reference))
-        comparison = compared(baseline, str(model), result)
+        comparison = compared(baseline, str(model), result, audited.shown)
         with staged(out, read=baseline) as stage:
-            written = write_report(result, stage, wanted, templates=templates, comparison=comparison).checked()
+            options = PageOptions(templates, comparison, short)
+            written = write_report(result, stage, wanted, options=options).checked()
     print_outcome(result, out, written, quiet or as_json, comparison)
     if as_json:
         say(json.dumps(_outcome(result, [str(out / name) for name in written.files]), indent=2, ensure_ascii=False))
-    for annotation in tell_github(result, os.environ):
+    for annotation in tell_github(result, os.environ, comparison=comparison):
         complain(annotation)
 
 
@@ -95,4 +100,5 @@ def _outcome(report: Report, files: list[str]) -> dict[str, Any]:
     """What the summary says, for machines: everything else is in report.json."""
     gap = {key: value for key, value in asdict(report.gap).items() if key not in ("per_class", "confusion")}
     findings = [{"id": one.id, "level": one.level, "title": one.title} for one in report.findings]
-    return {"gap": gap, "warnings": report.warnings, "findings": findings, "files": files}
+    line = None if report.bottom_line is None else asdict(report.bottom_line)
+    return {"bottom_line": line, "gap": gap, "warnings": report.warnings, "findings": findings, "files": files}

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import sys
 import unicodedata
+from collections.abc import Mapping
 from typing import TextIO
 
 KEPT = "\n\t"
+RED, GREEN, YELLOW, BLUE = 31, 32, 33, 34
+COLOURS = {
+    **dict.fromkeys(("concern", "failed", "worse"), RED),
+    **dict.fromkeys(("good", "passed", "better"), GREEN),
+    **dict.fromkeys(("watch", "inconclusive", "not measurable"), YELLOW),
+    "note": BLUE,
+}
+VERDICTS = ("better", "worse")
+MARKS = re.compile(
+    rf"^(?:{'|'.join(word for word in COLOURS if word not in VERDICTS)})\b|(?<=: )(?:{'|'.join(VERDICTS)})\b",
+    re.MULTILINE,
+)
 
 
 def printable(text: str) -> str:
@@ -37,9 +52,24 @@ def in_table(text: str) -> str:
     return escape(printable(text))
 
 
-def say(text: object = "", end: str = "\n") -> None:
-    """Writes to standard output."""
-    print(printable(str(text)), end=end)
+def say(text: object = "", end: str = "\n", marked: bool = False) -> None:
+    """Writes to standard output; `marked`: words of good and bad news in colour, where a terminal shows some."""
+    plain = printable(str(text))
+    print(in_colour(plain) if marked and has_colours(sys.stdout, os.environ) else plain, end=end)
+
+
+def has_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether colours are shown there and wanted; https://no-color.org."""
+    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+
+def in_colour(text: str) -> str:
+    r"""The first word of each line where it is a level or a status, and the verdict behind a colon.
+
+    >>> in_colour("watch   Too sure"), in_colour("loss   train 1"), in_colour("against the baseline: worse")
+    ('\x1b[33mwatch\x1b[0m   Too sure', 'loss   train 1', 'against the baseline: \x1b[31mworse\x1b[0m')
+    """
+    return MARKS.sub(lambda found: f"\x1b[{COLOURS[found[0]]}m{found[0]}\x1b[0m", text)
 
 
 def complain(text: str) -> None:

@@ -1,4 +1,4 @@
-"""`gen-audit schema`: the contracts behind report.json, comparison.json, history.json and a verdict."""
+"""`gen-audit schema`: the contracts behind report.json, comparison.json, history.json, overview.json and a verdict."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from audit.cli.options import completing
 from audit.cli.say import say
 from audit.errors import UsageError
 
-RESULTS = ("report", "comparison", "history", "verdict")
+RESULTS = ("report", "comparison", "history", "overview", "verdict")
 Which = Annotated[
     str,
     typer.Argument(
-        metavar="RESULT", help="report, comparison, history or verdict.", autocompletion=completing(RESULTS)
+        metavar="RESULT", help="report, comparison, history, overview or verdict.", autocompletion=completing(RESULTS)
     ),
 ]
 AlreadyJson = Annotated[
@@ -46,8 +46,12 @@ def _schema(which: str) -> dict[str, Any]:
         from audit.history import result as history
 
         return schema_of(history.History, history.SCHEMA)
+    if which == "overview":
+        from audit.history import overview
+
+        return schema_of(overview.Overview, overview.SCHEMA)
     if which == "verdict":
         from audit.policy.rules import VERDICT_SCHEMA, Verdict
 
         return schema_of(Verdict, VERDICT_SCHEMA)
-    raise UsageError(f"schema: there is none of {which!r}; ask for report, comparison, history or verdict.")
+    raise UsageError(f"schema: there is none of {which!r}; ask for report, comparison, history, overview or verdict.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from audit.cli.say import complain, in_table, printable, say
 from audit.measures.gap.block import GapReport
 from audit.measures.report import Report
+from audit.report import numbers
 from audit.report.fields import Interval
 from audit.report.plan import Plan, readable_seconds
 
@@ -26,7 +27,7 @@ def print_outcome(
     if quiet:
         return
     for line in [*summary(report), *_against(comparison)]:
-        say(line)
+        say(line, marked=True)
     for name in written.files:
         say(folder / name)
 
@@ -79,7 +80,16 @@ def summary(report: Report) -> list[str]:
             f"agrees with {parity.against} to {parity.max_abs_diff:.1e} on {parity.samples} samples "
             f"(tolerance {parity.tolerance:.1e})"
         )
-    return [*lines, *gap_lines(report.gap), *finding_lines(report)]
+    return [*lines, *bottom_lines(report), *gap_lines(report.gap), *finding_lines(report)]
+
+
+def bottom_lines(report: Report) -> list[str]:
+    """The report in one sentence, its level and what to do next."""
+    line = report.bottom_line
+    if line is None:
+        return []
+    said = [f"bottom line: {line.level}. {line.sentence}", f"what to do next: {line.advice}"]
+    return [printable(" ".join(each.split())) for each in said]
 
 
 def _layers(report: Report) -> str:
@@ -108,16 +118,11 @@ def gap_lines(gap: GapReport) -> list[str]:
 
 def _line(name: str, train: float, test: float, gap: float, ci: Interval, percent: bool = False) -> str:
     """A difference of two shares is in percentage points: 2 % after 1 % is one point more, and twice as much."""
-
-    def show(value: float) -> str:
-        return f"{value:.2%}" if percent else f"{value:.4g}"
-
-    def difference(value: float) -> str:
-        return f"{100 * value:.2f}" if percent else show(value)
-
-    interval = "" if ci is None else f" (95 % interval {difference(ci[0])} to {difference(ci[1])})"
-    points = " points" if percent else ""
-    return f"{name:<6} train {show(train)}, test {show(test)}, gap {difference(gap)}{points}{interval}"
+    if percent:
+        shares = f"train {numbers.percent(train)}, test {numbers.percent(test)}, gap {numbers.points(gap)}"
+        return f"{name:<6} {shares}" + ("" if ci is None else f" (95 % interval {numbers.interval(ci, 'points')})")
+    interval = "" if ci is None else f" (95 % interval {ci[0]:.4g} to {ci[1]:.4g})"
+    return f"{name:<6} train {train:.4g}, test {test:.4g}, gap {gap:.4g}{interval}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from audit.cli.app import command, read_report, run
+from audit.cli.app import Earlier, check_there, command, read_report, run
 from audit.cli.options import AsJson, DataPath, ModelPath, Quiet, ReportPath, with_settings
 from audit.cli.say import say
-from audit.config import RUNS_CODE, resolve
 from audit.errors import UsageError
 from audit.settings import Settings, flag, from_report
+from audit.settings.config import RUNS_CODE, resolve
 
 if TYPE_CHECKING:
     from audit.measures.report import Report
@@ -39,11 +39,12 @@ def verify(
 
     report = read_report(report_file)
     settings = _settings(report, str(report_file), flags)
+    check_there(model, data)
     other = _other_files(report, model, data, settings)
     if other:
         say(json.dumps({"reproduced": False, "other": other}, indent=2) if as_json else f"not reproduced: {other}")
         raise typer.Exit(1)
-    now = json.loads(run(model, data, settings, quiet, report.plan).to_json())
+    now = json.loads(run(model, data, settings, quiet, Earlier(report.plan)).report.to_json())
     found = reproduction(json.loads(report_file.read_text(encoding="utf-8")), now)
     say(json.dumps(found.to_dict(), indent=2) if as_json else "\n".join(_lines(found)))
     raise typer.Exit(0 if found.reproduced else 1)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit import __version__
+from audit.compare.changed_samples import changed_samples
 from audit.compare.comparable import Named, check_comparable, samples_notes, short_names, why_void
 from audit.compare.differences import gap_differences, pair
 from audit.compare.network_numbers import AtOneLoss, network_numbers, unpaired_numbers
@@ -28,10 +29,13 @@ from audit.compare.result import (
 )
 from audit.compare.sentences import family_note, headline, primary_note
 from audit.measures.report import Report
+from audit.report.blocks import Gallery
 
 
-def compare_reports(old: Named, new: Named, command: str, at_one_loss: AtOneLoss | None = None) -> Comparison:
-    """`at_one_loss`: both sides measured at one train loss, for the numbers that follow it."""
+def compare_reports(
+    old: Named, new: Named, command: str, at_one_loss: AtOneLoss | None = None, shown: Gallery | None = None
+) -> Comparison:
+    """`at_one_loss`: both sides at one train loss, for the numbers that follow it; `shown`: samples that changed."""
     check_comparable(old, [new])
     names = side_names(old, new)
     void = why_void([Named(names[0], old.report), Named(names[1], new.report)])
@@ -60,6 +64,7 @@ def compare_reports(old: Named, new: Named, command: str, at_one_loss: AtOneLoss
         matched=matched,
         only_old_wrong=None if alone is None else alone[0],
         only_new_wrong=None if alone is None else alone[1],
+        samples=changed_samples(old.report, new.report, shown),
         notes=notes,
         appeared=only_in([new], [old]),
         disappeared=only_in([old], [new]),
@@ -95,7 +100,7 @@ def observed_numbers(old: Report, new: Report) -> list[Number]:
 def disagreements(old: Report, new: Report) -> tuple[int, int] | None:
     """Test samples that only the old, and only the new model gets wrong."""
     pairs = pair(old, new, "test")
-    if pairs is None or pairs.old.wrong is None or pairs.new.wrong is None:
+    if pairs is None or pairs.old.wrong is None or pairs.new.wrong is None or pairs.new.asked is not None:
         return None
     return int((pairs.old.wrong > pairs.new.wrong).sum()), int((pairs.new.wrong > pairs.old.wrong).sum())
 

@@ -31,11 +31,14 @@ class Answers:
     """What one model did on n samples."""
 
     loss: Array  # [n]
-    wrong: Array | None  # [n] 0 or 1; None for regression
+    wrong: Array | None  # [n] wrong answers: 0 or 1, or more of many positions; None for regression
+    asked: Array | None = None  # [n] labelled positions of each sample; None: one answer each
 
     def values(self, kind: str) -> Array | None:
-        """[n] of "loss" or "error"."""
-        return self.loss if kind == "loss" else self.wrong
+        """[n] of "loss" or "error", whose mean is that of the split."""
+        if kind == "loss" or self.wrong is None or self.asked is None:
+            return self.loss if kind == "loss" else self.wrong
+        return np.asarray(self.wrong / self.asked.mean())
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Pairs:
     new: Answers
     kept: int  # samples whose outcomes a report kept, in the one that kept more
     in_use: int  # samples that a report used, in the one that used more
+    positions: Rows  # in the split of the new report, as stored
 
     def __len__(self) -> int:
         return len(self.old.loss)
@@ -97,12 +101,15 @@ def pair(old: Report, new: Report, split: str) -> Pairs | None:
     if rows is None or not len(rows[0]):
         return None
     kept, in_use = max(len(mine.loss), len(theirs.loss)), max(mine.samples, theirs.samples)
-    return Pairs(_answers(mine, rows[0]), _answers(theirs, rows[1]), kept, in_use)
+    positions = np.array(theirs.positions, dtype=np.int64)[rows[1]]
+    return Pairs(_answers(mine, rows[0]), _answers(theirs, rows[1]), kept, in_use, positions)
 
 
 def _answers(side: SplitOutcomes, rows: Rows) -> Answers:
-    wrong = None if side.wrong is None else np.array(side.wrong, dtype=np.float64)[rows]
-    return Answers(np.array(side.loss, dtype=np.float64)[rows], wrong)
+    wrong, asked = (
+        None if part is None else np.array(part, dtype=np.float64)[rows] for part in (side.wrong, side.answers)
+    )
+    return Answers(np.array(side.loss, dtype=np.float64)[rows], wrong, asked)
 
 
 def _common_rows(old: SplitOutcomes, new: SplitOutcomes, one_folder: bool) -> tuple[Rows, Rows] | None:
@@ -172,12 +179,21 @@ def _paired(split: str, kind: str, pairs: Pairs, asked: Asked) -> Difference:
     old, new = pairs.old.values(kind), pairs.new.values(kind)
     if old is None or new is None:
         return _skipped(name, NO_ERROR)
-    if kind == "error" and asked.weight == 1:
-        ci95: Interval = share_interval(old, new, asked.level)
+    change, positions = new - asked.weight * old, pairs.new.asked if kind == "error" else None
+    if positions is not None:
+        ci95: Interval = mean_interval(_of_ratio(change, positions), asked.level)
+    elif kind == "error" and asked.weight == 1:
+        ci95 = share_interval(old, new, asked.level)
     else:
-        ci95 = mean_interval(new - asked.weight * old, asked.level)
+        ci95 = mean_interval(change, asked.level)
     made = _difference(name, asked.weight * float(old.mean()), float(new.mean()), ci95, len(pairs), paired=True)
     return replace(made, in_use=pairs.in_use, identical=pairs.identical(kind))
+
+
+def _of_ratio(values: Array, asked: Array) -> Array:
+    """What each sample adds to Σ values / Σ asked, linearised: its mean is that of the values, whose unit is 1/mean."""
+    mean = values.mean()
+    return np.asarray(values - mean * asked / asked.mean() + mean)
 
 
 def _unpaired(name: str, old: Report, new: Report, asked: Asked) -> Difference:

@@ -25,6 +25,7 @@ from audit.compare.result import OBSERVED, OF_NETWORK, ON_SAMPLES, Matched, Numb
 from audit.maths.intervals import mean_interval
 from audit.maths.shares import difference_interval
 from audit.measures.report import Report
+from audit.report.blocks import Gallery
 from audit.report.fields import Compared
 from audit.report.numbers import number
 from audit.report.paths import Found, find
@@ -36,6 +37,7 @@ class Measured:
 
     report: Report
     columns: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)  # addends [n] of a number, by its path
+    shown: Gallery | None = None  # test samples that changed most
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ def unpaired_numbers(old: Report, new: Report) -> list[Number]:
 def _other_settings(old: Report, new: Report) -> str | None:
     if not same_samples(old, new, "train"):
         return "not compared: the two reports used different train samples"
+    if old.plan.quick != new.plan.quick:
+        return "not compared: one of the two reports was made with --quick, which measures the last dense layer only"
     for name in CHANGE_NUMBERS:
         before, after = old.settings.get(name), new.settings.get(name)
         if before != after:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from audit.measures.catalogue import CATALOGUE
+from audit.report.blocks import FeatureValue, Thumbnail
 from audit.report.fields import Compared, Interval, Kind, says
 from audit.report.schema import Document
 
@@ -65,6 +66,27 @@ class Matched:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChangedSample:
+    """One test sample that the two models answer differently."""
+
+    index: int = says("position in the test split as stored")
+    old_loss: float
+    new_loss: float
+    old_wrong: bool | None = says("null for regression", default=None)
+    new_wrong: bool | None = None
+    picture: Thumbnail | None = says("where one of the reports has it", default=None)
+    features: list[FeatureValue] = says("of a row of a table, where a report has them", default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedSamples:
+    """Those that changed most, to either side; a sample that becomes wrong counts before one that only costs more."""
+
+    worse: list[ChangedSample] = field(default_factory=list)
+    better: list[ChangedSample] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comparison(Document):
     """A comparison, complete."""
 
@@ -79,6 +101,7 @@ class Comparison(Document):
     matched: Matched | None = None
     only_old_wrong: int | None = says("test samples that only the old model gets wrong", default=None)
     only_new_wrong: int | None = None
+    samples: ChangedSamples = says("test samples that changed most; empty for recipes", default_factory=ChangedSamples)
     notes: list[str] = says("what was compared, what was not, and how to read it", default_factory=list)
     appeared: list[str] = says("findings of the new side that the old one has not", default_factory=list)
     disappeared: list[str] = field(default_factory=list)
@@ -94,7 +117,12 @@ OBSERVED = tuple(number for number in ON_SAMPLES if number.section == "observed"
 INSIDE = tuple(number for entry in CATALOGUE if entry.place == "network" for number in entry.compared)
 """Numbers that were measured inside the network; a `*` stands for each layer that both networks have."""
 OF_NETWORK = tuple(number for number in INSIDE if "*" not in number.key)
-PRIMARY = {"classification": "gap.test_error", "binary": "gap.test_error", "regression": "gap.test_loss"}
+PRIMARY = {
+    "classification": "gap.test_error",
+    "binary": "gap.test_error",
+    "tagging": "gap.test_error",
+    "regression": "gap.test_loss",
+}
 """The one number that the verdict rests on, by task; declared here, before any data are seen."""
 
 

@@ -194,7 +194,7 @@ def single_precision(records: Iterable[Record], name: str, samples: int, room: i
 def _fill(A: Tensor, record: Record, J: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Writes the record's part of A, some rows at a time, each such part over its largest entry; rows and entry."""
     for part in blocks(len(J), J[0].numel(), CACHED_SINGLE):
-        root = record.loss_function.curvature_root_times(record.f[part], J[part].double()).flatten(2)
+        root = record.loss_function.curvature_root_times(record.f[part], record.y[part], J[part].double()).flatten(2)
         largest = torch.stack(torch.aminmax(root)).abs().max().clamp(min=torch.finfo(torch.float64).tiny)
         rows = slice(record.start + part.start, record.start + part.stop)
         A[rows] = root.div_(largest)

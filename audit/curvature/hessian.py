@@ -55,7 +55,8 @@ class Recorded:
         """S V with S = Jᵀ Λ J + R; V [k, n, T, out] → the same shape, float64."""
         layer = self.record.layers[self.name]
         J, flat = layer.J.double().flatten(2), V.flatten(2).permute(1, 2, 0)  # [n, C, T·out]  [n, T·out, k]
-        S_V = (J.mT @ self.record.loss_function.curvature_times(self.record.f, J @ flat)).permute(2, 0, 1)
+        Λ_J_V = self.record.loss_function.curvature_times(self.record.f, self.record.y, J @ flat)
+        S_V = (J.mT @ Λ_J_V).permute(2, 0, 1)
         return S_V.reshape(V.shape) if layer.residual_times is None else S_V.reshape(V.shape) + layer.residual_times(V)
 
 
@@ -158,14 +159,14 @@ class CurvedTail:
 
     def __init__(self, capture: Capture, layer: DenseLayer, batch: Batch) -> None:
         self._layer, self._loss = layer, capture.loss
-        self._rows, x, y = batch.rows, batch.x, batch.y
+        self._rows, x, self._y = batch.rows, batch.x, batch.y[: batch.rows]
         with counted() as kept, sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no second derivative
             forward = capture.run(x)
             self._f, calls = forward.f, forward.calls[layer.name]
             self._zs = [z for _, z in calls]
             self._scores = forward.f.detach().double()[: self._rows]
             self._w = torch.zeros_like(self._f.detach())
-            self._w[: self._rows] = capture.loss.gradient(self._scores, y[: self._rows]).to(self._f.dtype)
+            self._w[: self._rows] = capture.loss.gradient(self._scores, self._y).to(self._f.dtype)
             self._w.requires_grad_()
             slopes = torch.autograd.grad(self._f, self._zs, self._w, create_graph=True, materialize_grads=True)
             self._a = torch.cat([layer.arrange(part, len(x)) for part in slopes], 1)  # [n, T, out]
@@ -178,7 +179,7 @@ class CurvedTail:
         full = self._padded(V)
         *R_V, J_V = vjps(self._a, [*self._zs, self._w], full)
         J_V = J_V[:, : self._rows].double().permute(1, 2, 0)  # [rows, C, k]
-        Λ_J_V = self._loss.curvature_times(self._scores, J_V)
+        Λ_J_V = self._loss.curvature_times(self._scores, self._y, J_V)
         rest = vjps(self._f, self._zs, self._padded(Λ_J_V.permute(2, 0, 1)))
         n = len(self._f)
         total = [

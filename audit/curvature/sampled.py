@@ -21,9 +21,12 @@ from audit.network.layers import DenseLayer, dense_only
 from audit.network.random_signs import Draw, SignSums, gradient_squares, sign_sums
 from audit.network.residual_traces import ResidualTraces, residual_traces
 
-BATCH = 32  # samples that share a draw of signs, at most …
+BATCH = 64  # samples that share a draw of signs, at most …
 BATCHES = 32  # … and so many batches, at least: a draw costs less over few samples and tells as much
-LEAST_DRAWS, LEAST_REPEATS = 64, 2  # over all batches, and of each: fewer, and the standard error itself is not known
+LEAST_DRAWS, LEAST_REPEATS = (
+    64,
+    2,
+)  # of random signs over all batches, and of each: fewer, and the standard error itself is not known
 RESIDUAL_SAMPLES, RESIDUAL_BATCH, RESIDUAL_DRAWS = 64, 8, 4  # behind what Gauss–Newton leaves out
 SCORE_DIRECTIONS = 16  # of a sample's curvature in the scores that may become columns
 
@@ -37,6 +40,7 @@ class SampleSizes:
     token_columns: int  # of a layer over tokens
     directions: int  # eigenpairs of a layer that everything runs through; of others, the largest one
     room: int  # bytes that columns may take at once
+    draws: int = LEAST_DRAWS  # of the random signs
 
 
 class SampledCurvature:
@@ -49,8 +53,9 @@ class SampledCurvature:
     def sums(self) -> SignSums:
         """Quadratic forms of every layer, and squared gradients of every parameter."""
         capture, few = self.capture, self.sizes.samples
-        size = min(BATCH, max(1, few // BATCHES))
-        draw = Draw(len(self._x), max(LEAST_REPEATS, -(-LEAST_DRAWS // -(-few // size))), self._seed)
+        size = min(BATCH, max(1, few // min(BATCHES, self.sizes.draws)))
+        repeats = max(min(LEAST_REPEATS, self.sizes.draws), -(-self.sizes.draws // -(-few // size)))
+        draw = Draw(len(self._x), repeats, self._seed)
         return sign_sums(capture.network, capture.layers, capture.loss, self._batches(few, size), draw)
 
     def _batches(self, most: int, size: int = BATCH) -> Iterator[Batch]:
@@ -97,7 +102,7 @@ class SampledCurvature:
         trace = float(self.sums.layers[layer.name].trace.value)
         most = self.sizes.directions if layer.cut_point else 1
         pairs = column_pairs(columns, len(self._x), trace, most, self._seed)
-        return pairs if layer.cut_point else replace(pairs, columns=Columns(columns.q[:0], columns.x[:0]))
+        return pairs if layer.cut_point else replace(pairs, columns=columns.none())
 
     def _groups(self) -> Iterator[Sequence[DenseLayer]]:
         """Layers with one vector per sample, then those over tokens; the last layer alone, whose columns are known."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from audit.curvature.formed_hessian import SingleHessian
-from audit.curvature.hessian import LayerHessian
+from audit.curvature.hessian import DENSE_LIMIT, LayerHessian
 from audit.maths.blocks import EIGENVECTORS, blocks
 from audit.maths.decompositions import eigh
 from audit.maths.lanczos import BLOCK, EigenPairs, allowed, iterated, scale_of
@@ -192,27 +192,37 @@ def _ritz(V: Tensor, H_V: Tensor, shape: tuple[int, int], iterations: int) -> Ei
 
 
 TOLERANCE = 1e-7  # relative error asked of λ_max where nothing else is wanted
+ROUGHLY = 1e-4  # relative error asked of directions that only serve to compare many networks
 
 
 class Spectra:
     """Eigenpairs of each layer's Hessian over the train records.
 
-    Only the largest pair of a layer is remembered: a whole basis may take more memory than everything else.
+    Only the largest pair of a layer is remembered: a whole basis may take more memory than everything else. Where
+    `most` is given, no layer gets more than so many, and these no more precise than a comparison needs.
     """
 
-    def __init__(self, train: Records, directions: int, seed: int) -> None:
-        self._train, self._directions, self._seed = train, directions, seed
+    def __init__(self, train: Records, directions: int, seed: int, most: int | None = None) -> None:
+        self._train, self._directions, self._seed, self._most = train, directions, seed, most
         self._largest: dict[str, tuple[float, Tensor, float]] = {}
 
     def leading(self, layer: DenseLayer) -> EigenPairs:
         """All eigenpairs of a layer of up to 4,096 weights, the largest `directions` of a larger or too curved one."""
         hessian = LayerHessian(self._train, layer)
-        if hessian.formable:
+        if self._most is not None:
+            few = self._most if hessian.formable else self._directions
+            pairs = top_eigenpairs(hessian, few, ROUGHLY, self._seed)
+        elif hessian.formable:
             pairs = all_eigenpairs(hessian)
         else:
             pairs = top_eigenpairs(hessian, self._directions, seed=self._seed)
         self._remember(layer, pairs)
         return pairs
+
+    def may_be_incomplete(self, layer: DenseLayer) -> bool:
+        """Whether the layer's basis may lack directions, so that its trace is not their sum."""
+        large = layer.in_features * layer.out_features > DENSE_LIMIT
+        return self._most is not None or large or (layer.tokens > 1 and layer.patches is None)
 
     def largest(self, layer: DenseLayer) -> tuple[float, Tensor, float]:
         """λ_max, its eigenvector [out, in], and its residual relative to λ_max."""

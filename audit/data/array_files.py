@@ -20,7 +20,7 @@ import numpy as np
 
 from audit.data.source import Array, unreadable
 from audit.errors import DataError
-from audit.limits import require_room
+from audit.settings.limits import require_room
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -71,10 +71,12 @@ class Data:
     layout: str  # "npz", "npy", "csv", "tsv", "parquet", "images", "image-parquet", "idx", "cifar", …
     sha256: str  # over the names and contents of every file read, in sorted order
     classes: tuple[str, ...] | None  # class names by index; None for regression
+    numbered: bool = False  # the labels are stored as places in `classes`, not as these names
     label: str | None = None  # the label column, where there is one
     features: tuple[str, ...] | None = None  # column names of a table
     notes: tuple[str, ...] = ()  # what was done to the inputs, one sentence each
     split_is_ours: bool = False  # the folder had one split and --test-fraction made two
+    test_is_validation: bool = False  # the folder had no test split, and its validation split took the place
     axes: str = ""  # what a stored sample's axes are: "hw", "hwc", "chw", "features"; "" where unknown, or once fitted
     raw: tuple[NDArray[np.generic], NDArray[np.generic]] | None = None  # `spread_rows` of train and of test, unprepared
     picture: Picture | None = None  # where the samples are images, once they are fitted

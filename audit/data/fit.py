@@ -188,6 +188,22 @@ def _other_channels(data: Data) -> Data:
     return replace(data, train=train, test=test, axes="hwc" if gray else "hw", notes=notes)
 
 
+def _wanted_channels(data: Data, shape: Wanted | None) -> str | None:
+    """What `--channels` would make fit: colour images for a model of one channel, or the reverse, of the same size."""
+    sample = data.train.x.shape[1:]
+    if data.axes not in ("hw", "hwc", "chw"):
+        return None
+    place = data.axes.find("c")
+    count = 1 if place < 0 else sample[place]
+    sides = [size for axis, size in enumerate(sample) if axis != place]
+    fits = {
+        "gray": ([1, *sides], [*sides, 1], sides, [math.prod(sides)]),
+        "rgb": ([3, *sides], [*sides, 3], [3 * math.prod(sides)]),
+    }
+    wanted = "gray" if count == 3 else "rgb" if count == 1 else None
+    return wanted if wanted and any(matches(tuple(size), shape) for size in fits[wanted] if shape) else None
+
+
 def _reading(way: Way) -> str:
     readings = {"flatten": " pixel by pixel", "flatten-nchw": " channel by channel"}
     return readings.get(way.word, "")
@@ -211,6 +227,8 @@ def _no_way(data: Data, shape: Wanted | None, settings: Settings) -> str:
     fixed = [length for length in shape or () if length is not None]
     if settings.reshape != "auto":
         return f"{problem}, and --reshape {settings.reshape} does not bring them together; try --reshape auto."
+    if (channels := _wanted_channels(data, shape)) is not None:
+        return f"{problem}; say --channels {channels} if that is what was done in training."
     if data.axes in ("hw", "hwc", "chw") and len(fixed) == 3:
         sides = sorted(fixed, key=lambda length: length in (1, 3, 4))[:2]
         return f"{problem}; resize the images with --resize {sides[0]},{sides[1]} if that was done in training."

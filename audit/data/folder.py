@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from audit.config import CONFIG_NAME
 from audit.data import arrays, cifar, idx, image_parquet, images, tables
 from audit.data.dataset import Data
 from audit.data.source import Folder, Match, Preparation, visible
 from audit.data.splits import data_from, digest, two_splits
 from audit.errors import DataError, UsageError, readable
-from audit.limits import memory_limited
 from audit.settings import Settings
+from audit.settings.config import CONFIG_NAME
+from audit.settings.limits import memory_limited
 
 READERS = (arrays.find, tables.find, images.find, image_parquet.find, idx.find, cifar.find)
 REMEDY = "write or copy the data again"

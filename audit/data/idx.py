@@ -15,8 +15,8 @@ import numpy as np
 
 from audit.data.source import SPLITS, Array, Folder, Match, Source, Stored, rows_of, same_length, unreadable
 from audit.errors import DataError
-from audit.limits import require_room
 from audit.settings import Settings
+from audit.settings.limits import require_room
 
 NAME = re.compile(r"(?:.*[-_.])?(train|t10k|test)[-_.](images|labels)[-_.]idx[0-9][-_.]ubyte(\.gz)?", re.IGNORECASE)
 GZIP_RATIO = 1032  # bytes that one byte can unpack to, at most

@@ -21,8 +21,8 @@ from audit.data.source import Array, Folder, Match, Rows, Source, Stored, parse,
 from audit.data.table_files import dropped_columns, image_columns, label_columns
 from audit.data.tables import SUFFIXES
 from audit.errors import DataError
-from audit.limits import require_room
 from audit.settings import Settings
+from audit.settings.limits import require_room
 
 LAYOUT = "image-parquet"
 BLOCK = 64  # rows whose encoded images are held at a time

@@ -23,8 +23,8 @@ from audit.data.labels import class_order
 from audit.data.preprocess import BILINEAR, sides
 from audit.data.source import SPLITS, Array, Folder, Match, Rows, Source, Stored, refuse_outside
 from audit.errors import DataError
-from audit.limits import require_room
 from audit.settings import Settings
+from audit.settings.limits import require_room
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -16,6 +18,32 @@ class UnnamedClasses(DataError):
     def __init__(self, labels: tuple[str, ...], where: str) -> None:
         self.subject = f"{where}: the labels {listed(labels)}"
         super().__init__(f"{self.subject} are missing from --classes; name every class, in order.")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of both splits as stored, and the folder to name when they make no sense."""
+
+    train: Array
+    test: Array
+    names: tuple[str, ...] | None
+    path: Path
+    notes: tuple[str, ...] = ()
+
+    @property
+    def both(self) -> tuple[Array, Array]:
+        """Train and test, in this order."""
+        return self.train, self.test
+
+    @property
+    def values(self) -> list[int]:
+        """The distinct whole numbers among them."""
+        return [int(value) for value in np.unique(np.concatenate(self.both))]
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of them are integers."""
+        return is_whole(self.train) and is_whole(self.test)
 
 
 def neutral(raw: Array, where: str) -> Array:
@@ -57,6 +85,8 @@ def to_indices(
     text = train.dtype.kind == "U" or test.dtype.kind == "U"
     if wanted is None and not text:
         return train, test, None, []
+    if wanted is not None and not text and train.ndim == test.ndim == 2 and _are_tags(train, test, len(wanted)):
+        return train, test, wanted, [f"Classes are in the order given: {listed(wanted)}."]
     if train.ndim == test.ndim == 2 and is_one_hot(train) and is_one_hot(test):
         train, test = train.argmax(1), test.argmax(1)
     if train.ndim > 1 or test.ndim > 1:
@@ -85,12 +115,25 @@ def _in_wanted_order(
     raise UnnamedClasses(tuple(odd), where)
 
 
+def names_labels(labels: Array, classes: tuple[str, ...]) -> bool:
+    """Whether labels as stored are among these names; else they are places in them."""
+    return labels.dtype.kind == "U" or (labels.ndim == 1 and set(np.unique(_as_text(labels)).tolist()) <= set(classes))
+
+
 def class_order(names: Iterable[str]) -> tuple[str, ...]:
     """Sorted as text, as ImageFolder and LabelEncoder do; but as numbers where every name is one, so 2 before 10."""
     unique = set(names)
     if all(name.isdecimal() for name in unique):
         return tuple(sorted(unique, key=lambda name: (int(name), name)))
     return tuple(sorted(unique))
+
+
+def _are_tags(train: Array, test: Array, classes: int) -> bool:
+    """Whether rows [n, k] hold one of `classes` classes for each position, or a negative number for none."""
+    both = train, test
+    if not all(is_whole(labels) and labels.max() < classes for labels in both):
+        return False
+    return not all(is_one_hot(labels) for labels in both)
 
 
 def is_whole(labels: Array) -> bool:
@@ -125,3 +168,22 @@ def _order_note(order: tuple[str, ...]) -> str:
 def listed(names: tuple[str, ...], most: int = 12) -> str:
     """Names in a row, shortened where they are many."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def counted(labels: Labels, unit: str = "sample") -> Labels:
+    """Refuse a lone class; note classes that train, or train alone, does not show."""
+    names, seen, tested = labels.names or (), np.unique(labels.train), np.unique(labels.test)
+    if len(seen) < 2:
+        raise DataError(
+            f"{labels.path}: every train label is {names[int(seen[0])]!r}; an audit needs at least two classes."
+        )
+    absent = [names[index] for index in range(len(names)) if index not in seen]
+    unseen = [names[int(index)] for index in tested if index not in seen]
+    notes = list(labels.notes)
+    if absent:
+        notes.append(f"No train {unit} has the class {listed(tuple(absent))}.")
+    if unseen:
+        notes.append(f"Test {unit}s have the class {listed(tuple(unseen))}, which no train {unit} has.")
+    if len(tested) < 2:
+        notes.append(f"Every test label is {names[int(tested[0])]!r}.")
+    return replace(labels, notes=tuple(notes))

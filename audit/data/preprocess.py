@@ -152,6 +152,24 @@ def resize(x: Array, axes: str, size: tuple[int, ...]) -> Array:
     return np.moveaxis(out, 1, 3) if axes == "hwc" else out
 
 
+def with_channels(x: Array, axes: str, channels: str) -> tuple[Array, str]:
+    """Stored images [n, ...] in the channels that `--channels` names, and their axes: arrays are taken to be RGB."""
+    count = 1 if axes == "hw" else x.shape[1 + axes.index("c")] if axes in ("hwc", "chw") else 0
+    if count not in (1, 3):
+        raise UsageError(
+            f"--channels {channels}: samples of shape {x.shape[1:]} are not images of one or three channels; leave it "
+            "out, or store images as [n, h, w] or [n, h, w, 3]."
+        )
+    if count == 1 and channels == "gray":
+        return x, axes
+    last = x[..., None] if axes == "hw" else np.moveaxis(x, 1, 3) if axes == "chw" else x
+    if channels == "gray":
+        weights = np.array([0.299, 0.587, 0.114], np.float64 if x.dtype == np.float64 else np.float32)
+        return to_gray(last) if x.dtype == np.uint8 else last @ weights, "hw"
+    colour = np.repeat(last, 3, axis=-1) if count == 1 else last[..., ::-1] if channels == "bgr" else last
+    return np.ascontiguousarray(colour if axes != "chw" else np.moveaxis(colour, 3, 1)), "hwc" if axes == "hw" else axes
+
+
 def to_gray(x: Array) -> Array:
     """uint8 RGB [n, h, w, 3] to [n, h, w] by the ITU-R 601 weights, rounded as Pillow does."""
     weights = np.array([19595, 38470, 7471], np.uint32)

@@ -23,7 +23,7 @@ Rows = NDArray[np.int64]
 SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("test", "testing", "t10k"), "test"),
-    **dict.fromkeys(("val", "valid", "validation"), "val"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
 }
 ROLES = {
     **dict.fromkeys(("x", "data", "image", "images", "feature", "features", "input", "inputs"), "x"),

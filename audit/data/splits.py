@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from audit.data.dataset import Data, Split, spread_rows
-from audit.data.labels import neutral, to_indices
+from audit.data.labels import names_labels, neutral, to_indices
 from audit.data.prepare import check_settings, feature_names, prepared
-from audit.data.preprocess import guess_axes, resize, sides, to_colour
+from audit.data.preprocess import guess_axes, resize, sides, to_colour, with_channels
 from audit.data.sampling import sample
 from audit.data.source import DECODED, Array, Preparation, Rows, Source, Stored
 from audit.errors import DataError, UsageError
@@ -52,6 +52,8 @@ def data_from(
             f"{path}: train has {_columns(train.labels)} per sample and test {_columns(test.labels)}; "
             "store the labels of both splits alike."
         )
+    if settings.channels != "auto" and layout not in DECODED:
+        notes.append(f"Stored images, taken to be gray or RGB, were made {settings.channels} (--channels).")
     if settings.resize is not None:
         notes.append(f"Images were resized to {sides(settings.resize)} (bilinear).")
     where = f"{path}: column {stored.label!r}" if stored.label else str(path)
@@ -63,10 +65,12 @@ def data_from(
         layout=layout,
         sha256=stored.sha256 or digest(path, train, test),
         classes=classes,
+        numbered=classes is not None and not names_labels(train.labels, classes),
         label=stored.label,
         features=stored.features,
         notes=(*stored.notes, *notes, *said),
         split_is_ours=ours,
+        test_is_validation="val" in stored.splits and not {"test", "all"} & set(stored.splits) and not ours,
         axes=axes,
         raw=raw,
     )
@@ -122,6 +126,11 @@ def _both_samples(
         if train_x.dtype.names:
             raise UsageError("--resize: samples have several inputs; store their images in the size they are fed in.")
         train_x, test_x = (resize(x, axes, settings.resize) for x in (train_x, test_x))
+    if settings.channels != "auto" and layout not in DECODED:
+        if train_x.dtype.names:
+            raise UsageError("--channels: samples have several inputs; store their images as they are fed.")
+        (train_x, found), (test_x, _) = (with_channels(x, axes, settings.channels) for x in (train_x, test_x))
+        return train_x, test_x, found
     return train_x, test_x, axes
 
 
@@ -136,7 +145,7 @@ def two_splits(stored: Stored, path: Path, settings: Settings) -> tuple[Portion,
         splits.pop("val")
     if "train" in splits and "test" in splits:
         if settings.test_fraction is not None:
-            notes.append("The folder has its own test split, so --test-fraction was not needed.")
+            raise UsageError(f"--test-fraction: {path} has its own test split, which is used as it is; leave it out.")
         parts = [_whole(name, splits[name]) for name in ("train", "test")]
     elif len(splits) == 1:
         parts = _divided(*next(iter(splits.items())), path, settings)

@@ -9,8 +9,8 @@ from typing import Any
 
 from audit.data.source import parse, unreadable
 from audit.errors import DataError
-from audit.limits import require_room
 from audit.settings import Settings
+from audit.settings.limits import require_room
 
 LABELS = ("label", "target", "y", "class")
 MOST_UNPACKED = 2**38  # bytes that are counted; no budget is larger

@@ -1,50 +1,33 @@
-"""What the labels mean once the model's outputs are known: classes, two classes on one output, or quantities."""
+"""What the labels mean once the model's outputs are known: classes, two classes on one output, quantities, or tags."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 
 from audit.data.dataset import Data, Split
-from audit.data.labels import is_one_hot, is_whole, listed
+from audit.data.labels import Labels, counted, is_one_hot, is_whole, listed
 from audit.data.source import Array
+from audit.data.tags import tags
 from audit.errors import DataError
 
 
-@dataclass(frozen=True)
-class Labels:
-    """The labels of both splits as stored, and the folder to name when they make no sense."""
-
-    train: Array
-    test: Array
-    names: tuple[str, ...] | None
-    path: Path
-    notes: tuple[str, ...] = ()
-
-    @property
-    def both(self) -> tuple[Array, Array]:
-        """Train and test, in this order."""
-        return self.train, self.test
-
-    @property
-    def values(self) -> list[int]:
-        """The distinct whole numbers among them."""
-        return [int(value) for value in np.unique(np.concatenate(self.both))]
-
-    @property
-    def whole(self) -> bool:
-        """Whether all of them are integers."""
-        return is_whole(self.train) and is_whole(self.test)
-
-
-def resolve_task(data: Data, outputs: int, head: str, task: str) -> tuple[str, Data]:
+def resolve_task(data: Data, outputs: int, head: str, task: str, per_position: int | None = None) -> tuple[str, Data]:
     """The task, and the data with y as that task wants it: int64 classes [n], or float64 targets [n, outputs].
 
-    `task` is "auto" or the user's word. Two classes on one output become 0 and 1.
+    `task` is "auto" or the user's word. Two classes on one output become 0 and 1. Of a model with scores for each of
+    `per_position` classes at every position, int64 classes [n, T], -100 where there is none.
     """
-    labels = _decoded(Labels(data.train.y, data.test.y, data.classes, data.path), outputs, task)
+    stored = Labels(data.train.y, data.test.y, data.classes, data.path)
+    if per_position is not None:
+        return "tagging", _with(data, tags(data, stored, outputs // per_position, per_position, task))
+    if task == "tagging":
+        raise DataError(
+            f"{data.path}: --task tagging needs a model with an output [n, positions, classes], but this one gives "
+            f"{outputs} numbers for a sample; leave --task out."
+        )
+    labels = _decoded(stored, outputs, task)
     found = recognise(labels, outputs, head) if task == "auto" else task
     if found == "regression":
         return found, _with(data, _targets(labels, outputs, head))
@@ -99,7 +82,7 @@ def _classes(labels: Labels, outputs: int) -> Labels:
     if low < 0 or high >= outputs:
         raise DataError(_beyond(labels, outputs))
     names = labels.names or tuple(str(index) for index in range(outputs))
-    return _counted(replace(labels, names=names))
+    return counted(replace(labels, names=names))
 
 
 def _beyond(labels: Labels, outputs: int) -> str:
@@ -127,11 +110,11 @@ def _two_classes(labels: Labels, outputs: int) -> Labels:
         raise DataError(_too_many(labels, f"{len(labels.names)} classes ({listed(labels.names, 6)})"))
     values = labels.values
     if labels.names is not None or set(values) <= {0, 1}:
-        return _counted(replace(labels, names=labels.names or ("0", "1")))
+        return counted(replace(labels, names=labels.names or ("0", "1")))
     if set(values) == {-1, 1}:
         note = "Labels -1 and 1 are the classes 0 and 1 of the output."
         train, test = ((y > 0).astype(np.int64) for y in labels.both)
-        return _counted(replace(labels, train=train, test=test, names=("-1", "1"), notes=(*labels.notes, note)))
+        return counted(replace(labels, train=train, test=test, names=("-1", "1"), notes=(*labels.notes, note)))
     if len(values) > 2:
         raise DataError(_too_many(labels, f"the labels {listed(tuple(str(value) for value in values), 6)}"))
     found = " and ".join(str(value) for value in values)
@@ -157,25 +140,6 @@ def _indices(labels: Labels, task: str) -> Labels:
         name = value if labels.names is None else labels.names[value]
         raise DataError(f"{labels.path}: every label is {str(name)!r}; an audit needs at least two classes.")
     return replace(labels, train=labels.train.astype(np.int64), test=labels.test.astype(np.int64))
-
-
-def _counted(labels: Labels) -> Labels:
-    """Refuse a lone class; note classes that train, or train alone, does not show."""
-    names, seen, tested = labels.names or (), np.unique(labels.train), np.unique(labels.test)
-    if len(seen) < 2:
-        raise DataError(
-            f"{labels.path}: every train label is {names[int(seen[0])]!r}; an audit needs at least two classes."
-        )
-    absent = [names[index] for index in range(len(names)) if index not in seen]
-    unseen = [names[int(index)] for index in tested if index not in seen]
-    notes = list(labels.notes)
-    if absent:
-        notes.append(f"No train sample has the class {listed(tuple(absent))}.")
-    if unseen:
-        notes.append(f"Test samples have the class {listed(tuple(unseen))}, which no train sample has.")
-    if len(tested) < 2:
-        notes.append(f"Every test label is {names[int(tested[0])]!r}.")
-    return replace(labels, notes=tuple(notes))
 
 
 def _targets(labels: Labels, outputs: int, head: str) -> Labels:

@@ -9,6 +9,7 @@ from audit.measures.report import Report
 
 FOR_THEORY = ("gradient-small", "interpolation")  # checks of what the source studies assume of every model
 NEEDS_DATA = "these test samples are also in the train data, so they are not unseen"
+NEEDS_FEEDING = "the samples or the order of the classes are probably not as in training"
 NEEDS_INPUT = "the model does no better than guessing on its own train data, so it is probably fed the wrong input"
 
 
@@ -23,7 +24,15 @@ def why_no_gap(report: Report) -> str | None:
     """Why the gap says nothing about unseen data; None where it does."""
     if report.hygiene is not None and report.hygiene.leaked.void:
         return NEEDS_DATA
+    if fed_otherwise(report):
+        return NEEDS_FEEDING
     return NEEDS_INPUT if guesses(report) else None
+
+
+def fed_otherwise(report: Report) -> bool:
+    """Whether another preprocessing or another order of the classes suits the model much better."""
+    doctor = report.doctor
+    return doctor is not None and (doctor.preferred is not None or doctor.misordered is not None)
 
 
 def guesses(report: Report) -> bool:
@@ -46,7 +55,7 @@ def balanced_train_accuracy(report: Report) -> float | None:
 
 def guesses_on_test(report: Report) -> bool:
     """Whether a classifier is no better than guessing on test, with enough samples there to see a better one."""
-    rows = [(row.test_samples, row.test_error) for row in report.gap.per_class]
+    rows = [(min(row.test_samples, report.data.test.samples), row.test_error) for row in report.gap.per_class]
     present = [(samples, error) for samples, error in rows if samples and error is not None]
     return bool(present) and clearly_guessing(present, chance(report))
 
@@ -57,8 +66,8 @@ def chance(report: Report) -> float:
 
 
 def _trained(report: Report) -> list[tuple[int, float]]:
-    """Samples and error of each class in train."""
-    rows = [(row.train_samples, row.train_error) for row in report.gap.per_class]
+    """Samples and error of each class in train; of positions, as if a sample were one piece of evidence at most."""
+    rows = [(min(row.train_samples, report.data.train.samples), row.train_error) for row in report.gap.per_class]
     return [(samples, error) for samples, error in rows if samples and error is not None]
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
+from audit.findings.bottom_line import bottom_line
 from audit.findings.conditions import above_zero, below_zero, broken_blocks, why_no_gap
 from audit.findings.rule import FindingRule, Observation
 from audit.findings.rules import RULES
-from audit.findings.sentences import label, listed, sentence, some
+from audit.findings.sentences import label, listed, sentence, some, unit
 from audit.measures.catalogue import CATALOGUE
 from audit.measures.report import Report
 from audit.report.numbers import number
@@ -23,7 +24,7 @@ MANY = 6  # reasons of layers that are told apart
 
 
 def add_findings(report: Report) -> Report:
-    """The report with its findings, heaviest first, and with what could not be judged.
+    """The report with its findings, heaviest first, with what could not be judged, and with its bottom line.
 
     Order: concern, watch, note, good; within a level the order of `RULES`. Adding them twice changes nothing.
     """
@@ -33,7 +34,8 @@ def add_findings(report: Report) -> Report:
     findings.sort(key=lambda finding: LEVELS.index(finding.level))
     shown = {finding.id for finding in first_page(findings)}
     marked = [replace(finding, first_page=finding.id in shown) for finding in findings]
-    return replace(report, findings=marked, not_judged=not_judged(report))
+    judged = replace(report, findings=marked, not_judged=not_judged(report))
+    return replace(judged, bottom_line=bottom_line(judged))
 
 
 def first_page(findings: Sequence[Finding]) -> list[Finding]:
@@ -110,7 +112,7 @@ def _blocks(report: Report) -> Iterator[Open]:
         block = entry.block(report)
         if block is None:
             yield entry.title, sentence(report.plan.stage(entry.key).why or NOT_PART)
-        elif block.skipped and entry.place == "network":
+        elif block.skipped and (entry.place == "network" or entry.in_part):
             yield entry.in_part[0] if entry.in_part else entry.title, sentence(block.skipped)
     if report.model.parity is None:
         yield "Whether the network answers as its file does elsewhere", "The format has no runtime to compare with."
@@ -141,7 +143,7 @@ def _classes(report: Report) -> Iterator[Open]:
         which, it = ("class", "it") if len(names) == 1 else ("classes", "them")
         partly = any(split.samples < split.total for split in (report.data.train, report.data.test))
         where = "the part of one of the splits that was used" if partly else "one of the splits"
-        yield f"The gap of {which} {listed(names)}", f"There are no samples of {it} in {where}."
+        yield f"The gap of {which} {listed(names)}", f"There are no {unit(report)}s of {it} in {where}."
 
 
 def _layers(report: Report) -> Iterator[Open]:

@@ -64,6 +64,23 @@ def label(report: Report) -> str:
     return "target" if report.model.task == "regression" else "label"
 
 
+def unit(report: Report) -> str:
+    """What has a right answer: a sample, or each of its positions."""
+    return "position" if report.model.task == "tagging" else "sample"
+
+
+def asked(report: Report, split: str) -> str:
+    """How many answers a split asks for.
+
+    Of positions it also says in how many samples: "186 train positions (in 60 samples)".
+    """
+    samples = (report.data.train if split == "train" else report.data.test).samples
+    positions = report.gap.train_positions if split == "train" else report.gap.test_positions
+    if positions is None:
+        return some(samples, f"{split} sample")
+    return f"{some(positions, f'{split} position')} (in {some(samples, 'sample')})"
+
+
 def scores(report: Report) -> str:
     """What the numbers that a model answers with are called: only those of classes are scores."""
     word = "output" if report.model.task == "regression" else "score"

@@ -12,12 +12,13 @@ from audit.compare.comparable import Named, architecture, at_one_train_loss, fol
 from audit.compare.compare import now
 from audit.compare.differences import Asked, same_samples, split_difference
 from audit.compare.result import OBSERVED, OF_NETWORK, ON_SAMPLES, PRIMARY, WORSE, verdict
-from audit.errors import UsageError, unreadable
+from audit.errors import UsageError
 from audit.history.result import NOTES, SCHEMA, Change, History, Line, Step, Trend, headline
 from audit.maths.intervals import LEVEL
 from audit.measures.report import Report
 from audit.report.fields import Compared
 from audit.report.paths import find
+from audit.settings.limits import report_text
 
 
 def trace_history(reports: Sequence[Named], folder: Path, command: str) -> History:
@@ -156,23 +157,29 @@ ANY_REPORT = re.compile(r"gen-audit/\d+")  # of whichever schema; one that canno
 
 def read_folder(folder: Path) -> list[Named]:
     """Every report in the folder and its subfolders, the oldest first; other JSON files are passed over."""
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: is no folder; name the one that holds the report.json files.")
-    found = [Named(str(path), report) for path in sorted(folder.rglob("*.json")) if (report := _report(path))]
+    found = [Named(str(path), report) for path in report_files(folder) if (report := report_in(path))]
     if not found:
         raise UsageError(f"{folder}: holds no report of gen-audit; put report.json files into it, or into its folders.")
     return sorted(found, key=lambda each: (each.report.created, each.name))
 
 
-def _report(path: Path) -> Report | None:
+def report_files(folder: Path) -> list[Path]:
+    """Every file of the folder and its subfolders that may be a report."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: is no folder; name the one that holds the report.json files.")
+    return sorted(path for path in folder.rglob("*.json") if path.is_file())  # a pipe would be waited for
+
+
+def report_in(path: Path) -> Report | None:
     """The report in a file, or None where the file is something else; a damaged report is an error."""
+    text = report_text(path)
     try:
-        text = path.read_text(encoding="utf-8")
         document = json.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read ({unreadable(error)}); remove it or mend its permissions.") from error
     except json.JSONDecodeError:
         return None
+    except (ValueError, RecursionError):  # a number of thousands of digits, nested too deep
+        found = ANY_REPORT.search(text)
+        document = {"schema": found[0] if found else None}
     if not isinstance(document, dict) or not ANY_REPORT.fullmatch(str(document.get("schema"))):
         return None
     return Report.from_json(text, str(path))

@@ -33,6 +33,10 @@ class Columns:
     def __len__(self) -> int:
         return len(self.q)
 
+    def none(self) -> Columns:
+        """No column of the same shape; a slice would keep all of them in memory."""
+        return Columns(self.q[:0].clone(), self.x[:0].clone())
+
     def gram(self) -> Tensor:
         """Inner products of all pairs [k, k], float64, multiplied in the columns' own precision.
 
@@ -64,6 +68,14 @@ class Columns:
         q = self.q.double() * weights.to(self.q.device, torch.float64)[:, None, None]
         return q.flatten(0, 1).T @ self.x.flatten(0, 1).double()
 
+    def times(self, weights: Tensor, x: Tensor) -> Tensor:
+        """The product x Mᵀ […, out] with M = Σ_k weights_k column_k, formed only where that is less work; x […, in]."""
+        out, size = self.q.shape[2], self.x.shape[2]
+        if x.numel() // size * (out + size) >= out * size:
+            return x @ self.combined(weights).to(x).T
+        q = self.q.to(x) * weights.to(x)[:, None, None]
+        return (x @ self.x.flatten(0, 1).to(x).T) @ q.flatten(0, 1)
+
     def inner(self, u: Tensor, p: Tensor) -> Tensor:
         """Inner products [m, k] with matrices Σ_t u_t p_tᵀ; u [m, T′, out], p [m, T′, in]."""
         if u.shape[1] == self.q.shape[1] == 1:
@@ -94,10 +106,6 @@ class ColumnPairs:
     columns: Columns
     count: int  # columns that the values are from
     orthonormality: float  # largest entry of |E Eᵀ − 1|
-
-    def matrix(self, j: int) -> Tensor:
-        """E_j [out, in], of length one."""
-        return self.columns.combined(self.weights[j])
 
     def project(self, u: Tensor, p: Tensor) -> Tensor:
         """Inner products [m, N] of the E_j with matrices Σ_t u_t p_tᵀ; u [m, T, out], p [m, T, in]."""

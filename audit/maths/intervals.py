@@ -175,17 +175,17 @@ def mcnemar(b: int, c: int) -> float:
     return min(1.0, 2 * _upper_tail(max(b, c), b + c, 0.5))
 
 
-def score_bounds(b: int, c: int, n: int, level: float = LEVEL) -> tuple[float, float]:
+def score_bounds(b: float, c: float, n: int, level: float = LEVEL) -> tuple[float, float]:
     """Tango's interval; its lower bound is minus the upper one of the two models exchanged."""
     z = normal_quantile(level / 2)
     return -_score_upper(c, b, n, z), _score_upper(b, c, n, z)
 
 
-def _score_upper(b: int, c: int, n: int, z: float) -> float:
+def _score_upper(b: float, c: float, n: int, z: float) -> float:
     return border(lambda delta: n * delta - (b - c) > z * _spread(b, c, n, delta), (b - c) / n, 1.0)
 
 
-def _spread(b: int, c: int, n: int, delta: float) -> float:
+def _spread(b: float, c: float, n: int, delta: float) -> float:
     """√(n (2 q + Δ (1 − Δ))) with q the most likely share under Δ: 2n q² + B q + C = 0."""
     B, C = -b - c + (2 * n - b + c) * delta, -c * delta * (1 - delta)
     q = (math.sqrt(max(0.0, B * B - 8 * n * C)) - B) / (4 * n)

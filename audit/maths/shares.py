@@ -17,13 +17,12 @@ ENOUGH = 0.25  # of the way from guessing to no mistake: a class of one sample a
 Classes = Sequence[tuple[int, float]]  # samples and share of wrong answers of each class that is present
 
 
-def wilson(share: float, n: int) -> tuple[float, float]:
-    """95 % score interval of a proportion (Wilson 1927): also right at 0 and 1.
+def wilson(share: float, n: int, z: float = Z95) -> tuple[float, float]:
+    """Score interval of a proportion, `z` standard errors wide (Wilson 1927): also right at 0 and 1.
 
     >>> [round(bound, 4) for bound in wilson(0.0, 100)]
     [0.0, 0.037]
     """
-    z = Z95
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return (0.0 if share == 0 else centre - half), (1.0 if share == 1 else centre + half)

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from audit.measures.calibration import card as calibration
 from audit.measures.calibration.block import Calibration
+from audit.measures.consequences import card as consequences
+from audit.measures.consequences.block import Consequences
 from audit.measures.duality import card as duality
 from audit.measures.duality.block import DualityBlock, GapOverPairs
 from audit.measures.fisher import card as fisher
@@ -32,6 +34,7 @@ class ReportBlocks:
 
     gap: GapReport
     calibration: Calibration | None = None
+    consequences: Consequences | None = None
     hygiene: Hygiene | None = None
 
 
@@ -65,6 +68,7 @@ class Entry:
     compared: tuple[Compared, ...] = ()  # numbers by which two reports are compared
     follows_train_loss: bool = False  # made of derivatives of the loss or the scores, so that they move with it
     called: str = ""  # within a sentence; the title in small letters where empty
+    decision: str = ""  # what its section, one for experts, changes for the decision; empty where it is for everyone
     in_part: tuple[str, str] | None = None  # where `skipped` is about single numbers only: of the network, of a layer
 
     @property
@@ -83,8 +87,29 @@ KEYS_OF_LAYERS = tuple(block.name for block in fields(LayerBlocks))
 CATALOGUE = (
     Entry("gap", "The observed gap", gap.CARDS, gap.COMPARED, called="the gap"),
     Entry("calibration", "Calibration", calibration.CARDS, calibration.COMPARED),
-    Entry("duality", "Where the gap comes from", duality.CARDS, duality.COMPARED, follows_train_loss=True),
-    Entry("flatness", "Flatness", flatness.CARDS, flatness.COMPARED, follows_train_loss=True),
+    Entry(
+        "consequences",
+        "What small changes do",
+        consequences.CARDS,
+        called="what small changes do",
+        in_part=("What small changes of the input do", ""),
+    ),
+    Entry(
+        "duality",
+        "Where the gap comes from",
+        duality.CARDS,
+        duality.COMPARED,
+        follows_train_loss=True,
+        decision="where to look first, at the data (mostly flat) or at the training recipe (mostly sharp); no more.",
+    ),
+    Entry(
+        "flatness",
+        "Flatness",
+        flatness.CARDS,
+        flatness.COMPARED,
+        follows_train_loss=True,
+        decision="nothing by itself; it ranks models of one architecture on the same data at the same train loss.",
+    ),
     Entry(
         "fisher",
         "Fisher information",
@@ -92,6 +117,7 @@ CATALOGUE = (
         fisher.COMPARED,
         follows_train_loss=True,
         called="Fisher information",
+        decision="nothing by itself; it compares two models at the same train loss, and is never a limit.",
     ),
     Entry(
         "sensitivity",
@@ -100,6 +126,7 @@ CATALOGUE = (
         sensitivity.COMPARED,
         follows_train_loss=True,
         called="sensitivity",
+        decision="whether small changes of the input or the weights can move the answers far; by itself no verdict.",
         in_part=("Some sensitivities and volumes", "Some volumes"),
     ),
     Entry("hygiene", "Data hygiene", hygiene.CARDS),

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.errors import ModelError, UsageError, readable
-from audit.limits import memory_limited
 from audit.model.detect import detect
 from audit.settings import Settings
+from audit.settings.limits import memory_limited
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -84,9 +84,9 @@ class Preparation:
 class Model:
     """A network ready to audit.
 
-    `network` maps one tensor [n, *input.shape] to scores [n, C]. It is in eval mode, none of its parameters requires a
-    gradient, every dense layer in it is an `nn.Linear` submodule (used twice: one module called twice), and
-    `copy.deepcopy(network).to(torch.float64)` computes everything in float64.
+    `network` maps one tensor [n, *input.shape] to scores [n, C], or [n, T·C] of T positions. It is in eval mode, none
+    of its parameters requires a gradient, every dense layer in it is an `nn.Linear` submodule (used twice: one module
+    called twice), and `copy.deepcopy(network).to(torch.float64)` computes everything in float64.
 
     With `others`, network and reference take as many tensors, in the order of `inputs`, until `pack` has made one of
     them.
@@ -99,6 +99,7 @@ class Model:
     input: InputSpec
     output: str  # the name of the audited output
     head: str = "none"  # which of HEADS was taken off
+    per_position: int | None = None  # C, where the file's output is [n, T, C]: the network's scores are [n, T·C]
     opset: int | None = None
     ops: dict[str, str] = field(default_factory=dict)  # dense submodule → what the file calls it: "gemm", "matmul", …
     names: dict[str, str] = field(default_factory=dict)  # submodule → a name its user recognises, where they differ
@@ -115,3 +116,8 @@ class Model:
     def inputs(self) -> tuple[InputSpec, ...]:
         """Everything that a sample consists of."""
         return (self.input, *self.others)
+
+    def answer(self, scores: Tensor) -> Tensor:
+        """The file's output for scores [n, C] or [n, T·C], the final layer put back on; a row for each sample."""
+        rows = scores if self.per_position is None else scores.reshape(len(scores), -1, self.per_position)
+        return HEADS[self.head](rows).flatten(1)

@@ -82,6 +82,8 @@ def _head(path: Path) -> bytes:
         raise ModelError(f"{path}: is a folder; give the model file itself.")
     if not path.exists():
         raise ModelError(f"{path}: there is no such file; check the path of the model.")
+    if not path.is_file():  # a pipe would be waited for, a device never ends
+        raise ModelError(f"{path}: is no ordinary file; {REMEDY}.")
     try:
         with path.open("rb") as file:
             head = file.read(HEAD)

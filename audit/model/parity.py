@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from audit.errors import ModelError
-from audit.model.base import HEADS, Model, Part, Reference
+from audit.errors import BudgetError, ModelError, out_of_memory
+from audit.model.base import Model, Part, Reference
 from audit.model.batches import as_fed, batches, float_type
 from audit.model.foreign import first_line
 
@@ -98,7 +98,7 @@ def _rounding_share(model: Model, x: Array, precise: Answers) -> float:
     same network in the precision of its file.
     """
     rounded = _precise(model, torch.promote_types(float_type(model.network), torch.float32))(x)
-    exact, single = (HEADS[model.head](torch.from_numpy(scores)).numpy() for scores in (precise, rounded))
+    exact, single = (model.answer(torch.from_numpy(scores)).numpy() for scores in (precise, rounded))
     share = float(np.abs(exact - single).max() / np.abs(exact).max())
     return min(MAGNIFIED * share, max(TOLERANCES.values())) if np.isfinite(share) else 0.0
 
@@ -150,6 +150,11 @@ def _scores(model: Model, network: nn.Module, x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             scores: torch.Tensor = network(as_fed(network, x))
     except Exception as error:  # whatever the file's operators do with a batch of this size
+        if out_of_memory(error):
+            raise BudgetError(
+                f"{model.path}: the network takes more memory for {len(x)} samples than the budget leaves; raise "
+                "--memory, or audit a smaller model."
+            ) from error
         raise ModelError(
             f"{model.path}: the network cannot take {len(x)} samples at once ({first_line(error)}); "
             "export the model with a free batch size."
@@ -178,7 +183,7 @@ def _expected(model: Model, reference: Reference, x: Array) -> Answers:
 
 def _differences(model: Model, scores: Answers, expected: Answers) -> tuple[Answers, float]:
     """Largest difference per sample [n], and the size of the largest output."""
-    ours: Answers = HEADS[model.head](torch.from_numpy(scores)).numpy()
+    ours: Answers = model.answer(torch.from_numpy(scores)).numpy()
     if ours.shape != expected.shape:
         raise ModelError(
             f"{model.path}: {model.reference_name} gives {expected.shape[1]} numbers per sample and the converted "

@@ -40,7 +40,7 @@ def forward_energies(capture: Capture, x: Tensor, y: Tensor, directions: int) ->
     """One forward pass over all samples."""
     found, squared = [], {layer.name: [] for layer in capture.layers}  # type: ignore[var-annotated]
     for record in capture.forward(x, y):
-        found.append(score_curvature(capture.loss, record.f, directions))
+        found.append(score_curvature(capture.loss, record.f, record.y, directions))
         for name, layer in record.layers.items():
             squared[name].append(layer.x.double().square().sum((1, 2)))
     parts = (torch.cat([getattr(each, name) for each in found]) for name in ("sizes", "roots", "trace"))

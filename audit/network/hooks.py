@@ -52,6 +52,12 @@ def watch(
         return _rows((runner or network)(x), len(x)), calls
 
 
+def is_fixed_batch_norm(module: nn.Module) -> bool:
+    """An ONNX file's BatchNormalization: an operator that is handed its statistics as inputs 3 and 4."""
+    own = dict(module.named_parameters(recurse=False))
+    return module.extra_repr() == "batch_norm" and set(own) == {"weight", "bias"}
+
+
 @contextmanager
 def hooked(
     network: nn.Module,

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from audit.errors import BudgetError
-from audit.limits import budget_bytes as budget_bytes
 from audit.maths.blocks import CHUNK_BYTES, CHUNK_BYTES_IN_TURN
 from audit.network.closed_forms import form_of, scores_together
 from audit.network.layers import DenseLayer, Layers, PassedBy, entrance
+from audit.settings.limits import budget_bytes as budget_bytes
 
 OVERHEAD = 2.0  # temporaries of autograd and of the measures, over what the estimate counts
 

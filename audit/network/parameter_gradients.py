@@ -11,6 +11,7 @@ one by one plain autograd, sample after sample: always right, slow
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 
@@ -22,11 +23,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from audit.maths.blocks import HELD, MAPPED_SAMPLES, blocks
 from audit.model.batches import as_fed, filled
 from audit.network.backward import Calls, one_by_one
-from audit.network.closed_forms import ClosedForms, Gradients, SquareSums, form_of
+from audit.network.closed_forms import ClosedForms, Form, Gradients, SquareSums, form_of
 from audit.network.hooks import scores
 from audit.network.layers import DenseLayer
 
 TRIED = 2  # samples that a way is tried on
+AGREEMENT = 1e-9  # relative to the largest entry, in double precision
 
 
 def closed_parameters(network: nn.Module, layer: DenseLayer) -> tuple[bool, bool]:
@@ -61,9 +63,9 @@ class SampleGradients:
         self.closed = ClosedForms(network, {}, ())
         self._mapped: tuple[str, ...] = ()
         self._one_by_one: tuple[str, ...] = ()
-        self._rows = 1
+        self._outputs = 1
         if self.names:
-            self._choose(as_fed(self.network, example[:TRIED]))
+            self._choose(example[:TRIED])
 
     def gradients(self, x: Tensor, cotangent: Tensor, closed: Gradients | None = None) -> Gradients:
         """∂(cotangent_i · f_i)/∂θ for every sample i; cotangent [n, C] → for each name [n, *shape].
@@ -71,7 +73,7 @@ class SampleGradients:
         `closed` are those of the parameters with closed forms, where another pass has left them.
         """
         x, pieces = as_fed(self.network, x), []
-        for rows in blocks(len(x), 1, self._rows):
+        for rows in blocks(len(x), 1, self._at_once(1)):
             some, signals = x[rows], cotangent[rows]
             known = self._by_form(some, signals, self.closed) if closed is None and self.closed.paths else {}
             pieces.append(known | {name: values[:, 0] for name, values in self._formed(some, signals[:, None])})
@@ -89,7 +91,7 @@ class SampleGradients:
         if closed is not None:
             plain, weighted = closed.plain.clone(), closed.weighted.clone()
         x = as_fed(self.network, x)
-        for rows in blocks(len(x), 1, self._rows):
+        for rows in blocks(len(x), 1, self._at_once(self._outputs)):
             if closed is None and self.closed.paths:
                 sums = self._closed_squares(x[rows])
                 plain[rows] += sums.plain
@@ -125,23 +127,48 @@ class SampleGradients:
         if self._one_by_one:
             yield from self._by_sample(x, cotangents, self._one_by_one).items()
 
-    def _choose(self, x: Tensor) -> None:
-        """Sorts the parameters by the quickest way that repeats plain autograd on the samples x."""
-        self._outputs = C = scores(self.network, filled(x[:1], self._batch or 1)).shape[1]
+    def _choose(self, example: Tensor) -> None:
+        """Sorts the parameters by the quickest way that repeats plain autograd on the samples given."""
+        closed, mapped = self._ways(example)
+        forms = {path: form for path, form in self._forms().items() if self._held(path) & closed}
+        self.closed = ClosedForms(self.network, forms, closed)
+        self._mapped = tuple(name for name in self.names if name in mapped)
+        self._one_by_one = tuple(name for name in self.names if name not in closed | mapped)
+        self._outputs = scores(self.network, filled(as_fed(self.network, example[:1]), self._batch or 1)).shape[1]
+
+    def _at_once(self, gradients: int) -> int:
+        """Samples, each with so many gradients of all parameters."""
+        most = MAPPED_SAMPLES if self._batch is None else min(MAPPED_SAMPLES, self._batch)
+        return max(1, min(most, HELD // max(1, gradients * self._size)))
+
+    def _ways(self, example: Tensor) -> tuple[set[str], set[str]]:
+        """Names of the parameters whose closed form, and those whose mapped gradients are right.
+
+        In double precision: in single precision rounding alone switches units of a deep network on and off.
+        """
+        network = self.network
+        if next(network.parameters()).dtype != torch.float64:
+            self.network = copy.deepcopy(network).double()
+            self.values = {name: self.network.get_parameter(name).detach() for name in self.names}
+        try:
+            return self._tried(as_fed(self.network, example))
+        finally:
+            self.network = network
+            self.values = {name: network.get_parameter(name).detach() for name in self.names}
+
+    def _tried(self, x: Tensor) -> tuple[set[str], set[str]]:
+        C = scores(self.network, filled(x[:1], self._batch or 1)).shape[1]
         generator = torch.Generator().manual_seed(0)
         probe = torch.randn(len(x), C, generator=generator, dtype=torch.float64).to(self._device)
         truth = {name: values[:, 0] for name, values in self._by_sample(x, probe[:, None], self.names).items()}
-        forms = {path: form for path in self._holders() if (form := form_of(self.network.get_submodule(path)))}
-        every = ClosedForms(self.network, forms, self.names)
-        closed = self._agreeing(truth, lambda: self._by_form(x, probe, every)) if forms else set()
-        held = {path: form for path, form in forms.items() if self._held(path) & closed}
-        self.closed = ClosedForms(self.network, held, closed)
+        every = ClosedForms(self.network, self._forms(), self.names)
+        closed = self._agreeing(truth, lambda: self._by_form(x, probe, every)) if every.paths else set()
         rest = tuple(name for name in self.names if name not in closed)
-        mapped = self._agreeing(truth, lambda: self._mapped_once(x, probe, rest)) if rest else set()
-        self._mapped = tuple(name for name in rest if name in mapped)
-        self._one_by_one = tuple(name for name in rest if name not in mapped)
-        most = MAPPED_SAMPLES if self._batch is None else min(MAPPED_SAMPLES, self._batch)
-        self._rows = max(1, min(most, HELD // (C * self._size)))
+        return closed, self._agreeing(truth, lambda: self._mapped_once(x, probe, rest)) if rest else set()
+
+    def _forms(self) -> dict[str, Form]:
+        """By path, of the modules that have a closed form and hold a wanted parameter."""
+        return {path: form for path in self._holders() if (form := form_of(self.network.get_submodule(path)))}
 
     def _agreeing(self, truth: Gradients, attempt: Callable[[], Gradients]) -> set[str]:
         """Names whose attempted gradients are the true ones; none where the attempt fails."""
@@ -149,8 +176,7 @@ class SampleGradients:
             found = attempt()
         except (RuntimeError, ValueError, IndexError):  # an operator that cannot be mapped, an odd shape
             return set()
-        loose = 1e-9 if next(iter(truth.values())).dtype == torch.float64 else 1e-3
-        return {name for name in truth if name in found and _same(found[name], truth[name], loose)}
+        return {name for name in truth if name in found and _same(found[name], truth[name])}
 
     def _holders(self) -> list[str]:
         """Paths of the modules that hold a wanted parameter."""
@@ -216,6 +242,6 @@ class SampleGradients:
         return next(self.network.parameters()).device
 
 
-def _same(a: Tensor, b: Tensor, loose: float) -> bool:
+def _same(a: Tensor, b: Tensor) -> bool:
     """Equal up to rounding, on the scale of the whole."""
-    return a.shape == b.shape and bool((a - b).abs().max() <= loose * max(float(b.abs().max()), 1e-300))
+    return a.shape == b.shape and bool((a - b).abs().max() <= AGREEMENT * max(float(b.abs().max()), 1e-300))

@@ -24,7 +24,7 @@ from audit.network.hooks import scores
 from audit.network.layers import DenseLayer
 from audit.network.loss import Loss
 
-MULTIPLIED = 1 << 16  # weights of a layer up to which Wᵀ G is formed for every draw …
+MULTIPLIED = 1 << 16  # weights of a layer up to which Wᵀ G is formed for every draw, in double precision …
 PROBES = 4  # … and random vectors that stand for W beyond it
 
 
@@ -123,7 +123,7 @@ def sign_sums(
                 signs = _signs(f, rows, generator)
                 for name, G in _gradients(f, signs, parameters, retain=True):
                     by_parameter[name].append(_squares(G, parameters[name]))
-                curved = _curved(loss, f, signs, rows)
+                curved = _curved(loss, f, batch.y[:rows], signs)
                 found = dict(_gradients(f, curved, weights, retain=True))
                 for layer in layers:
                     G = found[names[layer.name]].reshape(layer.out_features, layer.in_features)
@@ -164,10 +164,10 @@ def gradient_squares(
                 for cotangent in (g, signs * g)
             )
             for total, part in zip(sums, plain, strict=True):
-                total += part.double()
-            signed += sum(float(part.double().square().sum()) for part in mixed)
+                total += part
+            signed += sum(float(_square(_precise(part))) for part in mixed)
             samples += rows
-    return sum(float((total / samples).square().sum()) for total in sums), signed / samples
+    return sum(float(_square(total / samples)) for total in sums), signed / samples
 
 
 @dataclass(frozen=True)
@@ -200,10 +200,10 @@ def _signs(f: Tensor, rows: int, generator: torch.Generator) -> Tensor:
     return v
 
 
-def _curved(loss: Loss, f: Tensor, v: Tensor, rows: int) -> Tensor:
-    """R = Lᵀ v with Lᵀ L = Λ, so that E[r rᵀ] = Λ  [n, C]."""
-    r = torch.zeros_like(v)
-    r[:rows] = loss.curvature_root_transposed_times(f.detach().double()[:rows], v.double()[:rows]).to(v)
+def _curved(loss: Loss, f: Tensor, y: Tensor, v: Tensor) -> Tensor:
+    """R = Lᵀ v with Lᵀ L = Λ, so that E[r rᵀ] = Λ  [n, C]; y of the samples that do not only fill up a batch."""
+    r, rows = torch.zeros_like(v), len(y)
+    r[:rows] = loss.curvature_root_transposed_times(f.detach().double()[:rows], y, v.double()[:rows]).to(v)
     return r
 
 
@@ -218,15 +218,27 @@ def _gradients(
 
 def _squares(G: Tensor, theta: Tensor) -> Tensor:
     """‖G‖² and Σ θ² G² [2]."""
-    squared = G.detach().double().square()
-    return torch.stack([squared.sum(), (squared * theta.detach().double().square()).sum()])
+    G, theta = _precise(G.detach()), _precise(theta.detach())
+    return torch.stack([_square(G), _square(G * theta)])
+
+
+def _precise(values: Tensor) -> Tensor:
+    """In double precision, where a copy costs little; rounding is far below the error of the draws in any case."""
+    return values.double() if values.numel() <= MULTIPLIED else values
+
+
+def _square(values: Tensor) -> Tensor:
+    """The sum of the squares [], row by row: no copy of a large matrix, and no long sum in single precision."""
+    rows = values.reshape(len(values), -1) if values.dim() else values.reshape(1, 1)
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return lengths.double().square().sum()
 
 
 def _forms(G: Tensor, W: Tensor, generator: torch.Generator) -> Tensor:
     """Trace, relative flatness, sums of rows and columns, rows and columns, one after the other [4 + out + in]."""
-    weighted = (G * W).double()
-    rows, columns = weighted.sum(1).square(), weighted.sum(0).square()
-    head = torch.stack([G.double().square().sum(), _relative(G, W, generator), rows.sum(), columns.sum()])
+    weighted = _precise(G * W)
+    rows, columns = weighted.sum(1).double().square(), weighted.sum(0).double().square()
+    head = torch.stack([_square(_precise(G)), _relative(G, W, generator), rows.sum(), columns.sum()])
     return torch.cat([head, rows, columns])
 
 

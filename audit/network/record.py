@@ -68,7 +68,7 @@ class Record:
 
     start: int  # position of the chunk's first sample in the split
     f: Tensor  # [n, C]     scores, float64
-    y: Tensor  # [n] or [n, C]
+    y: Tensor  # [n], [n, C], or of positions [n, T]
     loss: Tensor  # [n]     float64
     gradient: Tensor  # [n, C]  ∂l/∂f, float64, without cancellation
     layers: Mapping[str, LayerRecord]  # by DenseLayer.name
@@ -95,7 +95,7 @@ class Record:
 
     def gauss_newton_root(self, name: str) -> Tensor:
         """A [n, C, T, out], float64, with Jᵀ Λ J = Aᵀ A: the Gauss–Newton part of S = ∂²l/∂z²."""
-        return self.loss_function.curvature_root_times(self.f, self.layers[name].J.double())
+        return self.loss_function.curvature_root_times(self.f, self.y, self.layers[name].J.double())
 
     def gauss_newton_weight_root(self, name: str) -> Iterator[Tensor]:
         """G = Σ_t a_t x_tᵀ [m, C, out, in], float64, a few samples m at a time: Σ_c vec G_c vec G_cᵀ is H_W's part.
@@ -111,7 +111,7 @@ class Record:
         layer = self.layers[name]
         J = layer.J.double()
         JV = torch.einsum("ncto,nto->nc", J, V)
-        S_V = torch.einsum("ncto,nc->nto", J, self.loss_function.curvature_times(self.f, JV))
+        S_V = torch.einsum("ncto,nc->nto", J, self.loss_function.curvature_times(self.f, self.y, JV))
         return S_V if layer.residual_times is None else S_V + layer.residual_times(V)
 
     def curvature(self, name: str) -> Tensor:
@@ -151,8 +151,8 @@ class LayerProducts:
     @cached_property
     def gauss_newton_diagonal(self) -> Tensor:
         """The diagonal of Jᵀ Λ J  [n, T·out], float64."""
-        diagonal = self.record.loss_function.curvature_diagonal
-        return in_blocks(lambda f, J: diagonal(f, J.double()), self.record.f, self.layer.J.flatten(2))
+        record, diagonal = self.record, self.record.loss_function.curvature_diagonal
+        return in_blocks(lambda f, y, J: diagonal(f, y, J.double()), record.f, record.y, self.layer.J.flatten(2))
 
 
 class Products:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from audit.errors import ModelError
 from audit.network.capture import Capture
-from audit.network.loss import SquaredError
+from audit.network.loss import CrossEntropy, SquaredError, TokenCrossEntropy
 from audit.network.record import Record
 
 
@@ -67,10 +68,29 @@ Array = NDArray[np.float64]
 class Outcome:
     """Scores, labels, losses and mistakes of every sample of a split, in its order."""
 
-    scores: Array  # [n, C]
-    labels: NDArray[np.generic]  # [n] classes, or [n, C] targets
+    scores: Array  # [n, C], or of T positions [n, T·C]
+    labels: NDArray[np.generic]  # [n] classes, [n, C] targets, or [n, T] classes, negative where there is none
     loss: Array  # [n]
-    wrong: Array | None  # [n] 0 or 1; None for regression
+    wrong: Array | None  # [n] wrong answers, 0 or 1, or up to as many as there are labelled positions; None: regression
+    asked: Array | None = None  # [n] labelled positions; None where every sample has one answer
+    sample: NDArray[np.int64] | None = None  # [n] of `by_position` alone: whose position it is
+
+    @property
+    def error(self) -> float:
+        """The share of wrong answers."""
+        assert self.wrong is not None
+        return float(self.wrong.mean() if self.asked is None else self.wrong.sum() / self.asked.sum())
+
+    @cached_property
+    def by_position(self) -> Outcome:
+        """Every labelled position as a sample of its own [P]; this outcome itself where samples have one answer."""
+        if self.asked is None:
+            return self
+        sample, position = np.nonzero(np.asarray(self.labels, np.int64) >= 0)
+        scores = self.scores.reshape(*self.labels.shape, -1)[sample, position]
+        f, y = torch.from_numpy(scores), torch.from_numpy(self.labels[sample, position])
+        loss, right = CrossEntropy().value(f, y).numpy(), CrossEntropy().correct(f, y).numpy()
+        return Outcome(scores, y.numpy(), loss, 1.0 - right, sample=sample)
 
     @property
     def targets(self) -> Array:
@@ -80,19 +100,27 @@ class Outcome:
     @classmethod
     def of(cls, records: Iterable[Record], split: str = "train") -> Outcome:
         """Gathers the small per-sample values out of a stream of records."""
-        kept = [(record.f, record.y, record.loss, _wrong(record)) for record in records]
-        f, y, loss, wrong = (torch.cat(column).cpu().numpy() for column in zip(*kept, strict=True))
+        kept = [(record.f, record.y, record.loss, _wrong(record), _asked(record)) for record in records]
+        f, y, loss, wrong, asked = (torch.cat(column).cpu().numpy() for column in zip(*kept, strict=True))
         bad = np.flatnonzero(~(np.isfinite(f).all(1) & np.isfinite(loss)))
         if bad.size:
             raise ModelError(
                 f"The model's scores for {len(bad)} samples of the {split} split, the first at position {bad[0]}, are "
                 "not finite or lead to no finite loss; check these samples and the preprocessing."
             )
-        return cls(f, y, loss, wrong if wrong.size else None)
+        return cls(f, y, loss, wrong if wrong.size else None, asked if asked.size else None)
 
 
 def _wrong(record: Record) -> torch.Tensor:
-    """0 or 1 per sample [n]; nothing for regression."""
+    """Wrong answers of each sample [n]; nothing for regression."""
     if isinstance(record.loss_function, SquaredError):
         return record.loss.new_empty(0)
-    return (~record.loss_function.correct(record.f, record.y)).double()
+    wrong = ~record.loss_function.correct(record.f, record.y)
+    return (wrong & (record.y >= 0)).sum(1).double() if wrong.dim() == 2 else wrong.double()
+
+
+def _asked(record: Record) -> torch.Tensor:
+    """Labelled positions of each sample [n]; nothing where every sample has one answer."""
+    if isinstance(record.loss_function, TokenCrossEntropy):
+        return (record.y >= 0).sum(1).double()
+    return record.loss.new_empty(0)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from audit.maths.decompositions import eigh
-from audit.network.loss import BinaryCrossEntropy, CrossEntropy, Loss
+from audit.network.loss import BinaryCrossEntropy, CrossEntropy, Loss, TokenCrossEntropy
 
 MOST_CLASSES = 32  # of a sample, whose rows of L are looked at
 
@@ -27,21 +27,38 @@ class ScoreCurvature:
     trace: Tensor  # [n]  tr Λ, all of it
 
 
-def score_curvature(loss: Loss, f: Tensor, most: int) -> ScoreCurvature:
-    """At most `most` directions of each sample; f [n, C], float64.
+def score_curvature(loss: Loss, f: Tensor, y: Tensor, most: int) -> ScoreCurvature:
+    """At most `most` directions of each sample; f [n, C], float64, with labels y.
 
-    >>> found = score_curvature(CrossEntropy(), torch.zeros(1, 2, dtype=torch.float64), 2)
+    >>> f, y = torch.zeros(1, 2, dtype=torch.float64), torch.zeros(1, dtype=torch.int64)
+    >>> found = score_curvature(CrossEntropy(), f, y, 2)
     >>> round(float(found.sizes[0, 0]), 6), round(float(found.trace[0]), 6)
     (0.5, 0.5)
     """
     n, C = f.shape
     if isinstance(loss, CrossEntropy):
         return _of_classes(f, min(most, C - 1))
+    if isinstance(loss, TokenCrossEntropy):
+        return _of_positions(loss, f, y, most)
     if isinstance(loss, BinaryCrossEntropy):
         size = torch.sigmoid(f) * torch.sigmoid(-f)
         return ScoreCurvature(size, size.sqrt()[:, :, None], size[:, 0])
     units = torch.eye(C, dtype=f.dtype, device=f.device)[:most].expand(n, -1, -1)
     return ScoreCurvature(f.new_ones(n, len(units[0])), units.clone(), f.new_full((n,), float(C)))
+
+
+def _of_positions(loss: TokenCrossEntropy, f: Tensor, y: Tensor, most: int) -> ScoreCurvature:
+    """The largest of all positions' directions: Λ has a block w_t Λ_t for each position and nothing between them."""
+    n, C, w = len(f), loss.classes, loss.weights(y)  # [n, T]
+    found = _of_classes(f.reshape(-1, C), min(most, C - 1))
+    sizes = w[:, :, None] * found.sizes.reshape(*w.shape, -1)  # [n, T, r]
+    kept = torch.topk(sizes.flatten(1), min(most, sizes[0].numel()), dim=1)
+    position = kept.indices // sizes.shape[2]
+    root = found.roots.reshape(n, -1, C).gather(1, kept.indices[:, :, None].expand(-1, -1, C))
+    roots = f.new_zeros(*position.shape, w.shape[1], C)
+    where = position[:, :, None, None].expand(-1, -1, 1, C)
+    roots.scatter_(2, where, (w.gather(1, position).sqrt()[:, :, None] * root)[:, :, None])
+    return ScoreCurvature(kept.values, roots.flatten(2), (w * found.trace.reshape(w.shape)).sum(1))
 
 
 def _of_classes(f: Tensor, most: int) -> ScoreCurvature:

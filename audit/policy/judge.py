@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from audit.measures.catalogue import CATALOGUE
 from audit.measures.report import Report
 from audit.policy.baseline import Baseline, Worsening, status_of
 from audit.policy.rules import Consequence, Interval, Policy, Rule, RuleResult, Status, Verdict
 from audit.report.blocks import PARITY, Check
+from audit.report.numbers import percent, points
 from audit.report.paths import Found, find
 from audit.report.report import LEVELS, ParityReport
 
 NO_BASELINE = "no baseline was given"
+SHARES = {"train_accuracy", "test_accuracy", "accuracy", "confidence"}
+SHARES |= {each.key.rpartition(".")[2] for entry in CATALOGUE for each in entry.compared if each.kind != "number"}
+"""Names of numbers that reports show in per cent."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +82,9 @@ def _judge_regression(rule: Rule, found: Found, baseline: Baseline | None) -> Ju
     rounding = baseline.rounding(found.path)
     status = status_of(worse.by, worse.interval, "max", allowed)
     if status != "passed" and status_of(worse.by, worse.interval, "max", allowed + rounding) == "passed":
-        told = f"{about_regression('passed', worse, allowed)}; up to {rounding:.1e} beyond that is rounding"
+        told = f"{about_regression('passed', worse, allowed, found.path)}; up to {rounding:.1e} beyond that is rounding"
         return Judged("passed", told, worse.by, worse.interval, allowed)
-    told = about_regression(status, worse, allowed)
+    told = about_regression(status, worse, allowed, found.path)
     if share and worse.old == 0:
         told += f"; {share:.4g} times a baseline of 0 allows nothing, so give a limit in the number's own unit"
     return Judged(status, told, worse.by, worse.interval, allowed)
@@ -170,17 +175,18 @@ def _parity(parity: ParityReport | None) -> tuple[Status, str]:
 
 def about_limit(rule: Rule, status: Status, value: float, interval: Interval) -> str:
     """`max` and `min`."""
-    side = "at most" if rule.bound == "max" else "at least"
-    return f"{_with_interval(value, interval)}, {side} {number(rule.limit)} allowed{_open(status)}"
+    side, show = "at most" if rule.bound == "max" else "at least", percent if is_share(rule.path) else number
+    return f"{_with_interval(value, interval, show)}, {side} {show(float(rule.limit or 0))} allowed{_open(status)}"
 
 
-def about_regression(status: Status, worse: Worsening, allowed: float) -> str:
-    """`max_regression`."""
-    by = _with_interval(worse.by, worse.interval)
+def about_regression(status: Status, worse: Worsening, allowed: float, path: str) -> str:
+    """`max_regression`; shares in per cent, their differences in points."""
+    show, apart = (percent, points) if is_share(path) else (number, number)
+    by = _with_interval(worse.by, worse.interval, apart)
     told = f"{by} for the worse" if worse.has_bad_side else f"higher by {by}"
     based = f" ({worse.basis})" if worse.basis else ""
-    both = f"{number(worse.new)}, baseline {number(worse.old)}{based}"
-    return f"{both}: {told}, at most {number(allowed)} allowed{_open(status)}"
+    both = f"{show(worse.new)}, baseline {show(worse.old)}{based}"
+    return f"{both}: {told}, at most {apart(allowed)} allowed{_open(status)}"
 
 
 def _open(status: Status) -> str:
@@ -202,10 +208,20 @@ def number(value: Any) -> str:
     return f"{value:.4g}"
 
 
-def _with_interval(value: float, interval: Interval) -> str:
+def is_share(path: str) -> bool:
+    """Whether the number at a path is shown in per cent, as the report shows it.
+
+    >>> is_share("gap.test_error"), is_share("gap.per_class.7.test_error"), is_share("gap.test_loss")
+    (True, True, False)
+    """
+    return path.rpartition(".")[2] in SHARES
+
+
+def _with_interval(value: float, interval: Interval, show: Callable[[Any], str] = number) -> str:
     if interval is None:
-        return f"{number(value)} (no interval)" if isinstance(value, float) else number(value)
-    return f"{number(value)} (95 % interval {number(interval[0])} to {number(interval[1])})"
+        return f"{show(value)} (no interval)" if isinstance(value, float) else number(value)
+    low, high = map(show, interval)
+    return f"{show(value)} (95 % interval {low.removesuffix(' points')} to {high})"
 
 
 def _word(value: Any) -> str:

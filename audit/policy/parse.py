@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from audit.config import POLICY, ConfigFile, read_document
 from audit.errors import AuditError, UsageError
 from audit.findings.rules import RULES
 from audit.measures.report import KNOWN_PATHS, Report
 from audit.policy.rules import Bound, Consequence, Level, Policy, Rule, Verdict
 from audit.report.blocks import CHECK_IDS, PARITY
+from audit.settings.config import POLICY, ConfigFile, read_document
 
 LIMITS: tuple[Bound, ...] = ("max", "min", "max_regression", "is")
 CHOICES = {

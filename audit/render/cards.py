@@ -13,9 +13,11 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from audit.errors import UsageError
+from audit.findings.bottom_line import CARD as BOTTOM_LINE
 from audit.findings.rules import RULES
 from audit.measures.catalogue import CATALOGUE, KEYS_OF_REPORT
 from audit.measures.report import KNOWN_PATHS
+from audit.render.glossary import word_card
 from audit.report.fields import Card
 
 OF_FINDINGS = tuple(
@@ -31,7 +33,7 @@ OF_FINDINGS = tuple(
     for rule in RULES
 )
 """Each rule's own words, with the origin of its limits."""
-ALL_CARDS: tuple[Card, ...] = (*(card for entry in CATALOGUE for card in entry.cards), *OF_FINDINGS)
+ALL_CARDS: tuple[Card, ...] = (BOTTOM_LINE, *(card for entry in CATALOGUE for card in entry.cards), *OF_FINDINGS)
 
 
 # Finds the card of a number by whatever name a reader has for it: its path in the JSON, its key, its symbol.
@@ -41,6 +43,8 @@ ALL_CARDS: tuple[Card, ...] = (*(card for entry in CATALOGUE for card in entry.c
 FORMS = ("_ci95", "_std", "_skipped", "_max", "_sum", "_sigma", "_per_sample", "_centred")
 # What the pages call a number, in small letters, where neither its key nor its title says so.
 ALSO = {
+    "bottom_line": ("bottom_line.level",),
+    "bottom line": ("bottom_line.level",),
     "gap": ("gap.error_gap", "gap.loss_gap", "duality.gap"),
     "steepness": ("duality.sigma_g",),
     "σ_g": ("duality.sigma_g",),
@@ -83,9 +87,16 @@ def find_cards(name: str) -> list[Card]:
 
     >>> [card.id for card in find_cards("fisher.bound")]
     ['fisher.pac_bayes.bound']
+
+    Words of the glossary are known, too, and stand before the numbers of that name:
+
+    >>> [card.id for card in find_cards("Hessian")][0]
+    'Hessian'
     """
     key = _key(name.strip())
-    found = _cards_of(key) or _cards_of(_key(KNOWN_PATHS.without_members(name.strip()) or "")) or _cards_between(key)
+    word = word_card(name.strip())
+    found = [word] if word else []
+    found += _cards_of(key) or _cards_of(_key(KNOWN_PATHS.without_members(name.strip()) or "")) or _cards_between(key)
     if not found:
         raise UsageError(
             f"{name}: is no number of the report{_closest(key)}; `gen-audit explain --all` prints them all."
@@ -144,7 +155,7 @@ def _closest(key: str) -> str:
 @cache
 def field_cards() -> tuple[Card, ...]:
     """A small card for every field of a measure's block, with the sentence that the JSON Schema has for it."""
-    holders = ("network.", "layers.*.", *(f"{key}." for key in KEYS_OF_REPORT))
+    holders = ("network.", "layers.*.", "bottom_line.", *(f"{key}." for key in KEYS_OF_REPORT))
     inside = [place for holder in holders for place in KNOWN_PATHS.places if place.path.startswith(holder)]
     of_fields = [(_key(place.path.replace(".*", "")), place.says) for place in inside if not place.path.endswith("*")]
     cards = [Card(id, id.rpartition(".")[2], words, formula="", source="") for id, words in of_fields if "." in id]
@@ -184,7 +195,7 @@ def _wrapped(lead: str, words: str) -> list[str]:
 
 
 TITLES = {entry.key: entry.title for entry in CATALOGUE}
-GROUPS = {**TITLES, "findings": "Findings"}
+GROUPS = {"bottom_line": "The bottom line", **TITLES, "findings": "Findings"}
 WORK = re.compile(r"^(?P<work>.{30,}?\(\d{4}\))(?:, (?P<place>.*))?$")
 
 Group = tuple[str, list[tuple[int, str]], list[tuple[Card, str, str]]]  # heading, works, cards with limits and sources

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from audit.compare.comparable import NETWORK
 from audit.compare.result import Comparison, Number
@@ -73,6 +73,16 @@ class Row:
     interval: str
 
 
+class Mark(NamedTuple):
+    """A difference to be drawn; its shape and colour tell its verdict."""
+
+    name: str
+    value: float
+    bounds: list[float]
+    words: str
+    verdict: str
+
+
 def write_comparison(comparison: Comparison, folder: Path, formats: Sequence[str]) -> Written:
     """Write `comparison.<format>` into `folder` for each of html, pdf, json and md."""
     return write_pages(
@@ -98,29 +108,54 @@ def _values(comparison: Comparison) -> dict[str, Any]:
         "comparison": comparison,
         "first": first,
         "sections": list(_sections(rows)),
+        "missing": _missing(rows),
+        "warnings": _warnings(comparison),
         "pictures": list(_pictures(rows)),
     }
 
 
-def _sections(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row], list[str]]]:
-    """Title, rows and, once each, the reasons for what is missing."""
-    for key in dict.fromkeys(row.number.section for row in rows):
-        own = [row for row in rows if row.number.section == key]
-        why = list(dict.fromkeys(row.number.skipped for row in own if row.number.skipped))
-        yield SECTIONS[key], [row for row in own if not row.number.skipped], why
+def _sections(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """Title and rows of each section that has some."""
+    there = [row for row in rows if not row.number.skipped]
+    for key in dict.fromkeys(row.number.section for row in there):
+        yield SECTIONS[key], [row for row in there if row.number.section == key]
 
 
-def _pictures(rows: Sequence[Row]) -> Iterator[tuple[str, list[tuple[str, float, list[float], str]], str]]:
+def _missing(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Each reason why something is missing once, with the sections that it speaks of."""
+    reasons: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row.number.skipped:
+            reasons.setdefault(row.number.skipped, {})[SECTIONS[row.number.section]] = None
+    return [(", ".join(titles), why) for why, titles in reasons.items()]
+
+
+def _warnings(comparison: Comparison) -> list[tuple[str, str]]:
+    """Each warning of a report once, with the side or sides that have it."""
+    both = set(comparison.old.warnings) & set(comparison.new.warnings)
+    sides = ((comparison.old.name, comparison.old.warnings), (comparison.new.name, comparison.new.warnings))
+    alone = [(name, warning) for name, warnings in sides for warning in warnings if warning not in both]
+    return [*(("Both", warning) for warning in comparison.old.warnings if warning in both), *alone]
+
+
+def _pictures(rows: Sequence[Row]) -> Iterator[tuple[str, list[Mark], str]]:
     """Differences that share a unit, to be drawn beneath one another: kind of number, rows and what the axis counts."""
-    for kind, words in (("percent", "wrong answers, new minus old"), ("number", "mean loss, new minus old")):
+    units = (("percent", "wrong answers, new minus old, in percentage points"), ("number", "mean loss, new minus old"))
+    for kind, words in units:
         own = [row for row in rows if row.number.section == "observed" and row.number.kind == kind]
         drawn = [
-            (SHORT[row.number.key.removeprefix("gap.")], row.number.difference, list(row.number.ci95), row.difference)
+            Mark(
+                SHORT[row.number.key.removeprefix("gap.")],
+                row.number.difference,
+                list(row.number.ci95),
+                row.difference.removesuffix(" points"),
+                row.number.verdict,
+            )
             for row in own
             if row.number.difference is not None and row.number.ci95 is not None
         ]
         if drawn:
-            yield "share" if kind == "percent" else "number", drawn, words
+            yield "points" if kind == "percent" else "number", drawn, words
 
 
 def _row(number: Number) -> Row:

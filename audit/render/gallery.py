@@ -55,10 +55,15 @@ def differences(report: Report) -> dict[tuple[int, int], str]:
     return {(pair.index, pair.partner): _apart(pair.features[:FEATURES]) for pair in found}
 
 
+def compared(rows: list[SampleGap], differ: dict[tuple[int, int], str]) -> list[SampleGap]:
+    """The rows that have such words."""
+    return [row for row in rows if (row.index, row.partner) in differ]
+
+
 def _apart(features: list[FeatureDifference]) -> str:
     parts = [
         f"{feature.name} {number(feature.test)} against {number(feature.partner)}"
         + ("" if feature.deviations is None else f" ({signed(feature.deviations, 1)} σ)")
         for feature in features
     ]
-    return "; ".join(parts)
+    return "; ".join(parts) or "no feature: their inputs are equal"

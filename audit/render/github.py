@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from audit.compare.result import Comparison
 from audit.measures.report import Report
 from audit.policy.rules import Verdict, verdict_line
 from audit.render.page import cell, render_markdown
@@ -15,26 +16,50 @@ COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 MOST = 10  # annotations of each kind that GitHub keeps of a step
 
 
-def tell_github(report: Report, environ: Mapping[str, str], verdict: Verdict | None = None) -> list[str]:
+def tell_github(
+    report: Report,
+    environ: Mapping[str, str],
+    verdict: Verdict | None = None,
+    comparison: Comparison | None = None,
+) -> list[str]:
     """Appends the Markdown to the step's summary, where there is one, and gives the annotations to print."""
     if not environ.get(SUMMARY):
         return []
     report = report.as_read()
+    failed = _appended(step_summary(report, verdict, comparison), environ)
+    return failed or workflow_commands(report, verdict)
+
+
+def tell_github_of(comparison: Comparison, environ: Mapping[str, str]) -> list[str]:
+    """Appends a comparison's own sentences to the step's summary, where there is one; a warning where it cannot be."""
+    title = f"### {cell(comparison.old.name)} → {cell(comparison.new.name)}"
+    told = f"{title}\n\n{compared(comparison, 'Verdict on the new side')}"
+    return _appended(told, environ) if environ.get(SUMMARY) else []
+
+
+def _appended(text: str, environ: Mapping[str, str]) -> list[str]:
     try:
         with Path(environ[SUMMARY]).open("a", encoding="utf-8", errors="replace", newline="\n") as summary:
-            summary.write(f"{step_summary(report, verdict)}\n")
+            summary.write(f"{text}\n")
     except OSError as error:
         return [f"::warning::{_message(f'{SUMMARY}: cannot be written to ({error.strerror}).')}"]
-    return workflow_commands(report, verdict)
+    return []
 
 
-def step_summary(report: Report, verdict: Verdict | None = None) -> str:
-    """The verdict, if there is one, above the Markdown of the report."""
+def compared(comparison: Comparison, about: str) -> str:
+    """The verdict of a comparison and the sentences behind it."""
+    verdict = "void" if comparison.void else comparison.verdict
+    return f"**{about}: {cell(verdict)}.** {' '.join(map(cell, comparison.headline))}"
+
+
+def step_summary(report: Report, verdict: Verdict | None = None, comparison: Comparison | None = None) -> str:
+    """The policy's verdict and the comparison's own sentences, if there are any, above the Markdown of the report."""
+    against = [] if comparison is None else [compared(comparison, "Against the baseline"), ""]
     if verdict is None:
-        return render_markdown(report)
+        return "\n".join([*against, render_markdown(report)])
     loud = [result for result in verdict.results if result.consequence != "pass"]
     said = [f"- {cell(result.id)} **{result.status}**: {cell(result.sentence)}" for result in loud]
-    return "\n".join([f"**Policy {cell(verdict_line(verdict))}**", "", *said, "", render_markdown(report)])
+    return "\n".join([f"**Policy {cell(verdict_line(verdict))}**", "", *said, "", *against, render_markdown(report)])
 
 
 def workflow_commands(report: Report, verdict: Verdict | None = None) -> list[str]:

@@ -151,7 +151,7 @@ def space_sentence(block: SuspectedMislabels) -> str:
     return f"Neighbours are those in {SPACES.get(space, space)}{foretell}.{also}"
 
 
-def balance_sentences(block: ClassBalance) -> list[str]:
+def balance_sentences(block: ClassBalance, unit: str = "sample") -> list[str]:
     """Whether the classes of train and test are in proportion, and which are missing."""
     if block.train is None:
         return [block.skipped or "Not measured."]
@@ -162,13 +162,13 @@ def balance_sentences(block: ClassBalance) -> list[str]:
         verdict = f"differ no more than chance would make them ({chance})"
     sentences = [
         f"The proportions of the classes in train and test {verdict}.",
-        "All classes of train have the same number of samples."
+        f"All classes of train have the same number of {unit}s."
         if block.ratio == 1
-        else f"The largest class of train has {number(block.ratio)} times as many samples as the smallest.",
+        else f"The largest class of train has {number(block.ratio)} times as many {unit}s as the smallest.",
     ]
     for split, missing in (("train", block.missing_in_train), ("test", block.missing_in_test)):
         if missing:
-            sentences.append(f"Without any {split} sample: {listed(missing)}.")
+            sentences.append(f"Without any {split} {unit}: {listed(missing)}.")
     return sentences
 
 

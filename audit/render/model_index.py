@@ -68,6 +68,8 @@ def _metric(metric: Metric) -> list[str]:
 
 def _task(report: Report) -> str:
     """The hub's word for the task, where the layout of the data says what kind of data it is."""
+    if report.model.task == "tagging":
+        return "token-classification"
     task = "regression" if report.model.task == "regression" else "classification"
     if report.data.layout in ("images", "image-parquet", "idx", "cifar") and task == "classification":
         return "image-classification"

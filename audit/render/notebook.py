@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from audit.measures.gap.block import GapReport
 from audit.measures.report import Report
+from audit.render.notebook_tables import GapTable
+from audit.render.page import draw
 from audit.render.sentences import gap_sentences, title
-from audit.report.numbers import interval, number, percent, points
 from audit.report.report import Finding
-
-ROW = Markup("<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>")
-HEAD = Markup("<tr><th></th><th>train</th><th>test</th><th>gap</th><th>95 % interval of the gap</th></tr>")
 
 
 def render_notebook(report: Report) -> str:
@@ -21,19 +18,14 @@ def render_notebook(report: Report) -> str:
     checks = [check.status for check in report.checks if check.kind == "check"]
     closing = f"{checks.count('passed')} self-checks passed, {checks.count('failed')} failed, "
     closing += f"{checks.count('skipped')} skipped. report.save(folder) writes the whole report."
-    parts = [Markup("<h4>{}</h4>").format(title(report)), *said, _table(report.gap), _findings(report.findings)]
+    gap = Markup(GapTable(**vars(report.gap))._repr_html_())
+    parts = [Markup("<h4>{}</h4>").format(title(report)), *said, gap, pictures(report), _findings(report.findings)]
     return str(Markup("<div>{}<p>{}</p></div>").format(Markup("").join(parts), closing))
 
 
-def _table(gap: GapReport) -> Markup:
-    loss = map(number, (gap.train_loss, gap.test_loss, gap.loss_gap))
-    rows = [ROW.format("mean loss", *loss, interval(gap.loss_gap_ci95))]
-    if gap.error_gap is not None:
-        error = (percent(gap.train_error), percent(gap.test_error), points(gap.error_gap))
-        rows.append(ROW.format("wrong answers", *error, interval(gap.error_gap_ci95, "points")))
-    if gap.test_rmse is not None:
-        rows.append(ROW.format("RMSE", number(gap.train_rmse), number(gap.test_rmse), "", ""))
-    return Markup("<table>{}{}</table>").format(HEAD, Markup("").join(rows))
+def pictures(report: Report) -> Markup:
+    """The gap, the classes and what small changes do, drawn as on the page."""
+    return Markup(draw("notebook.html.j2", None, report=report))
 
 
 def _findings(findings: list[Finding]) -> Markup:

@@ -9,6 +9,7 @@ import contextlib
 import re
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,19 @@ from audit import __version__
 from audit.compare.result import Comparison
 from audit.errors import UsageError
 from audit.measures.report import Report
-from audit.render import cards, gallery, hygiene, planned, scale, sections, sentences, summary
+from audit.render import (
+    cards,
+    gallery,
+    glossary,
+    hygiene,
+    order,
+    planned,
+    scale,
+    sections,
+    sentences,
+    small_changes,
+    summary,
+)
 from audit.report import numbers
 
 PACKAGED = Path(__file__).parents[1] / "templates"  # in an installed wheel
@@ -30,6 +43,9 @@ CHECKOUT = Path(__file__).parents[2] / "templates"  # in a checkout, also when i
 FOR_MACHINES = re.compile(r'</?data\b[^>]*>|<wbr>| (?:role|aria-[a-z]+|scope|tabindex|title|datetime)="[^"]*"')
 POWER = "10[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]"
 WITHIN_NUMBER = re.compile(rf"(?<=\d) (?=%|× {POWER})|(?<=×) (?={POWER})")  # spaces at which no line may end
+ID = re.compile(r' id="([^"]*)"')
+INNER_LINK = re.compile(r'<a [^>]*href="#(?P<to>[^"]*)"[^>]*>(?P<words>.*?)</a>', re.DOTALL)
+ADVICE_TO_COMPARE = re.compile(r"(?: or|[:;,])[^.:;,]*(?:, [^.:;]*)?\(`gen-audit compare`\)")
 BEFORE_INLINE = re.compile(r" (?=<(?:a|b|code|em|span|strong)\b)")
 
 
@@ -38,16 +54,48 @@ def render_html(
     paper: bool = False,
     templates: Path | None = None,
     comparison: Comparison | None = None,
+    short: bool = False,
 ) -> str:
     """The page of a report; the same report gives the same bytes.
 
     On `paper` nothing can be folded: definition cards become short paragraphs, tables that only a screen folds away are
     left out, and so are the tags that only a machine reads, which a PDF would take long to lay out. `comparison` with a
-    baseline gets a section of its own.
+    baseline gets a section of its own. A `short` page has no appendix, and no links into it.
     """
-    page = draw("report.html.j2", templates, report=report, paper=paper, comparison=comparison)
+    if comparison is not None:
+        report = without_advice_to_compare(report)
+    page = draw("report.html.j2", templates, report=report, paper=paper, comparison=comparison, short=short)
+    page = without_dead_links(page) if short else page
     page = WITHIN_NUMBER.sub("\u00a0", page)
     return for_paper(page) if paper else page
+
+
+def without_dead_links(page: str) -> str:
+    """Links to what is not on the page become plain words.
+
+    >>> without_dead_links('<h2 id="a">A</h2> <a href="#a">see A</a>, <a class="term" href="#b">see B</a>')
+    '<h2 id="a">A</h2> <a href="#a">see A</a>, see B'
+    """
+    there = set(ID.findall(page))
+    return INNER_LINK.sub(lambda link: link[0] if link["to"] in there else link["words"], page)
+
+
+def without_advice_to_compare(report: Report) -> Report:
+    """The report as a page shows it that has a comparison: nobody is told to make one."""
+    findings = [replace(each, advice=_without_compare(each.advice)) for each in report.findings]
+    not_judged = [replace(each, why=_without_compare(each.why)) for each in report.not_judged]
+    return replace(report, findings=findings, not_judged=not_judged)
+
+
+def _without_compare(text: str) -> str:
+    """A text without the part that names the command, which is the last of its sentence.
+
+    >>> _without_compare("Hold it against a limit (`gen-audit check`) or an old model (`gen-audit compare`).")
+    'Hold it against a limit (`gen-audit check`).'
+    >>> _without_compare("They have no scale: only a second model gives one (`gen-audit compare`). Look.")
+    'They have no scale. Look.'
+    """
+    return ADVICE_TO_COMPARE.sub("", text)
 
 
 def for_paper(page: str) -> str:
@@ -94,7 +142,7 @@ def environment(html: bool, own: Path | None = None) -> Environment:
     )
     env.filters.update({function.__name__: function for function in FILTERS})
     env.globals.update(sentences=sentences, hygiene=hygiene, sections=sections, gallery=gallery, summary=summary)
-    env.globals.update(planned=planned)
+    env.globals.update(planned=planned, order=order, glossary=glossary, small_changes=small_changes)
     env.globals.update({function.__name__: function for function in (sentences.title, sentences.gap_sentences)})
     env.globals.update({function.__name__: function for function in (scale.axis, scale.thinned, scale.running)})
     env.globals.update(gutter=scale.gutter, cards=cards)

@@ -36,7 +36,7 @@ class Scale:
         """Positions and labels of round values, at most about `most`; `across`: fewer where labels would touch."""
         while True:
             values = self._powers(most) if self.log else self._steps(most)
-            found = [(self(value), power(value) if self.log else shown(value, kind)) for value in values]
+            found = [(self(value), power(value) if self.log else tick(value, kind)) for value in values]
             wide = max((len(label) for _, label in found), default=0) * LETTER + 8
             near = [abs(here - there) for (here, _), (there, _) in pairwise(found)]
             if not across or most == 1 or all(gap >= wide for gap in near):
@@ -68,6 +68,17 @@ def power(value: float) -> str:
     """
     words = number(value)
     return words.removeprefix("1 × ") if "×" in words else words
+
+
+def tick(value: float, kind: str) -> str:
+    """A round value on an axis; a difference of shares in percentage points, with its sign.
+
+    >>> tick(0.05, "points"), tick(-0.002, "points"), tick(0.0, "points"), tick(0.05, "share")
+    ('+5', '−0.2', '0', '5 %')
+    """
+    if kind != "points":
+        return shown(value, kind)
+    return f"{'+' if value > 0 else ''}{number(round(100 * value, 6))}"
 
 
 def tint(strength: float) -> str:

@@ -6,30 +6,17 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
-from audit.compare.result import Comparison
 from audit.findings.sentences import layer as called
 from audit.measures.catalogue import CATALOGUE, KEYS_OF_LAYERS
 from audit.measures.duality.block import DualityBlock, FlatPart, GapOverPairs, SharpPart
 from audit.measures.fisher.block import PacBayes
 from audit.measures.report import LayerReport, Report
 from audit.measures.sensitivity.block import Bound, NetworkSensitivity
-from audit.render.summary import further
 from audit.report.blocks import Check
 from audit.report.numbers import interval, number, share
 
 Row = TypeVar("Row")
 SECTIONS = {entry.key: entry.title for entry in CATALOGUE}
-CONTENTS = {
-    **SECTIONS,
-    "reference": "Beside past audits",
-    "checks": "Self-checks and assumptions",
-    "layers": "Applicability ledger",
-    "comparison": "Comparison with the baseline",
-    "evidence": "What this report can and cannot serve for",
-    "cards": "Definition cards",
-    "again": "How to get these numbers again",
-    "sign-off": "Sign-off",
-}
 NO_INTERVAL = "no interval: too few pairs, or their sum is not surely above zero, so do not rest anything on this share"
 STATUS = {"passed": "Passed", "failed": "Failed", "skipped": "Not possible here"}
 HELD = {"passed": "Holds", "failed": "Does not hold", "skipped": "Cannot be judged"}
@@ -71,13 +58,6 @@ def chain_steps(network: NetworkSensitivity) -> list[tuple[str, float]]:
 def _input(about: str) -> str:
     """The input of which layer is meant; empty for the model's own."""
     return about.split(",")[0] if about.startswith("the input of ") else ""
-
-
-def contents(report: Report, comparison: Comparison | None) -> list[tuple[str, str]]:
-    """Id and heading of every section that is drawn."""
-    more = {"further": "Further findings"} if further(report) else {}
-    absent = {"comparison": comparison is None, "reference": report.reference is None}
-    return [(key, name) for key, name in (more | CONTENTS).items() if not absent.get(key)]
 
 
 def failed(report: Report, section: str) -> list[Check]:
@@ -179,16 +159,17 @@ def _border(sharp: SharpPart) -> str:
 
 
 def samples_sentence(over_pairs: GapOverPairs, shown: int) -> str:
-    """How much of the gap over pairs sits in the samples listed."""
+    """How much of the whole difference sits in the samples that are shown."""
     listed = len(over_pairs.samples)
     part = over_pairs.samples_share
+    partners = "Each test sample is held against the train sample most like it, its partner."
     if part is None:
-        return "The gap over pairs is not positive, so no sample can be said to carry a share of it."
-    more = ". More than all of it, since other test samples cost less than their partners" if part > 1 else ""
-    which = f"the first {shown} of them are listed" if shown < listed else "all of them are listed"
+        return f"{partners} Test costs no more than train, so no sample can be said to carry a share of it."
+    more = " (more than all of it, since other test samples cost less than their partners)" if part > 1 else ""
+    which = f"the first {shown} are shown" if shown < listed else "all are shown"
     return (
-        f"The {number(listed)} test samples that cost most above their partners, of {number(over_pairs.pairs)} pairs, "
-        f"make up {share(part)} of the gap over pairs{more}; {which}."
+        f"{partners} The {number(listed)} that cost most above it, of {number(over_pairs.pairs)}, make up "
+        f"{share(part)} of the whole difference{more}; {which}."
     )
 
 

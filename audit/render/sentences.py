@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath, PureWindowsPath
 
-from audit.findings.sentences import explained, within
+from audit.findings.sentences import asked, explained, within
 from audit.findings.sentences import scores as scores
+from audit.findings.sentences import unit as unit
 from audit.measures.report import LayerReport, Report
 from audit.report.fields import Interval
 from audit.report.numbers import number, percent, points
@@ -15,6 +16,7 @@ TASKS = {
     "classification": "classification",
     "binary": "binary classification with one output",
     "regression": "regression",
+    "tagging": "tagging, a class for every position of a sample",
 }
 LOSSES = {
     "cross_entropy": "cross-entropy, in nats",
@@ -78,21 +80,6 @@ def no_verdict(report: Report) -> str | None:
     return None
 
 
-def picture_sentence(report: Report) -> str:
-    """What to see in the picture of the gap."""
-    gap, why = report.gap, no_verdict(report)
-    bounds = gap.loss_gap_ci95 if gap.error_gap is None else gap.error_gap_ci95
-    if why is not None:
-        return f"The gap is {why}."
-    if bounds is None:
-        return "There is no interval of the gap."
-    if bounds[0] > 0:
-        return "The line of the gap lies right of zero: worse on test than chance explains."
-    if bounds[1] < 0:
-        return "The line of the gap lies left of zero: better on test than on train."
-    return "The line of the gap crosses zero: there may be no gap."
-
-
 def gap_sentences(report: Report) -> list[str]:
     """The observed gap: errors first where there are any, then the loss."""
     gap, data = report.gap, report.data
@@ -104,8 +91,8 @@ def gap_sentences(report: Report) -> list[str]:
     sentences = []
     if gap.error_gap is not None:
         sentences.append(
-            f"The model answers wrongly on {percent(gap.train_error)} of {used(data.train)} train samples and on "
-            f"{percent(gap.test_error)} of {used(data.test)} test samples: a gap of {points(gap.error_gap)}"
+            f"The model answers wrongly on {percent(gap.train_error)} of {_asked(report, 'train')} and on "
+            f"{percent(gap.test_error)} of {_asked(report, 'test')}: a gap of {points(gap.error_gap)}"
             f"{within(gap.error_gap_ci95, 'points')}; {judged(gap.error_gap_ci95)}."
         )
     if gap.test_rmse is not None:
@@ -120,6 +107,28 @@ def gap_sentences(report: Report) -> list[str]:
         f"{number(gap.loss_gap)}{within(gap.loss_gap_ci95)}; {judged(gap.loss_gap_ci95)}."
     )
     return sentences
+
+
+def _asked(report: Report, split: str) -> str:
+    """How many samples, of how many, or how many positions."""
+    if report.model.task == "tagging":
+        return asked(report, split)
+    return f"{used(report.data.train if split == 'train' else report.data.test)} {split} samples"
+
+
+def interval_sentence(report: Report) -> str:
+    """Where the intervals of the gap come from."""
+    gap = report.gap
+    draws = f"{number(gap.bootstrap)} bootstrap draws over the samples"
+    if gap.error_gap is None:
+        return f"from {draws}"
+    if gap.test_positions is not None:
+        return (
+            f"from {draws}, never over the positions within one, which are not independent. A sample's loss is the "
+            f"mean over its labelled positions; wrong answers are counted over all labelled positions, "
+            f"{number(gap.train_positions)} of train and {number(gap.test_positions)} of test"
+        )
+    return f"of losses from {draws}, of shares of wrong answers by Wilson's and Newcombe's formulas"
 
 
 def layer_remarks(layer: LayerReport) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from audit.findings.bottom_line import bottom_line as found_line
+from audit.findings.bottom_line import of_hundred as of_hundred
 from audit.findings.findings import FIRST_PAGE
 from audit.findings.sentences import layer as called
 from audit.measures.report import Report
 from audit.render.cards import ALL_CARDS
+from audit.report.fields import Interval
 from audit.report.numbers import interval, number
 from audit.report.paths import steps_of, value_at
-from audit.report.report import Finding
+from audit.report.report import BottomLine, Finding
 
 EVIDENCE = 3  # numbers shown with a finding; the JSON has all
 NAMES = {
@@ -55,20 +58,53 @@ def leading(report: Report) -> list[Finding]:
     return [finding for finding in report.findings if finding.first_page] or report.findings[:FIRST_PAGE]
 
 
-def headline(report: Report) -> Finding | None:
-    """The finding about the gap itself, with which the first page answers its question."""
-    return next((finding for finding in leading(report) if finding.id == "gap"), None)
+def bottom_line(report: Report) -> BottomLine:
+    """The report in one sentence; one that was written before there were such gets it now."""
+    return report.bottom_line or found_line(report)
 
 
-def grave(report: Report) -> int:
-    """How many concerns there are besides the answer itself."""
-    return sum(finding.level == "concern" for finding in report.findings if finding.id != "gap")
+Bar = tuple[str, float, Interval, str, bool]  # name, value, interval, both in words, whether it is the model's
 
 
-def further(report: Report) -> list[Finding]:
-    """The findings that the first page has no room for."""
+def bars(report: Report) -> list[Bar]:
+    """What the picture of the bottom line shows: the model, where it is weakest, and the constant answer."""
+    line = bottom_line(report)
+    if line.value is None:
+        return []
+    if line.number == "rmse":
+        return _errors(report, line)
+    rows = [_right("This model", line.value, line.value_ci95)]
+    if line.weakest is not None:
+        ends = line.weakest.error_ci95
+        of_class = None if ends is None else (1 - ends[1], 1 - ends[0])
+        rows.append(_right(f"Weakest: class {line.weakest.name}", 1 - line.weakest.error, of_class))
+    if line.guess is not None:
+        rows.append(("Always the commonest class", line.guess, None, of_hundred(line.guess), False))
+    return rows
+
+
+def _right(name: str, value: float, ends: Interval) -> Bar:
+    within = "" if ends is None else f" ({of_hundred(ends[0])} to {of_hundred(ends[1])})"
+    return name, value, ends, f"{of_hundred(value)}{within}", True
+
+
+def _errors(report: Report, line: BottomLine) -> list[Bar]:
+    gap = report.gap
+    ours = (("This model, on test", line.value, line.value_ci95), ("On train", gap.train_rmse, gap.train_rmse_ci95))
+    rows = [
+        (name, value, ends, f"{number(value)}{f' ({interval(ends)})' if ends else ''}", True)
+        for name, value, ends in ours
+        if value is not None
+    ]
+    constant = [] if line.guess is None else [("Always the mean", line.guess, None, number(line.guess), False)]
+    return [*rows, *constant]
+
+
+def further(report: Report, heavy: bool) -> list[Finding]:
+    """The findings that the first page has no room for: concerns and watches where `heavy`, else the others."""
     shown = leading(report)
-    return [finding for finding in report.findings if finding not in shown]
+    rest = [finding for finding in report.findings if finding not in shown]
+    return [finding for finding in rest if (finding.level in ("concern", "watch")) == heavy]
 
 
 def evidence(report: Report, finding: Finding) -> list[tuple[str, str, str]]:

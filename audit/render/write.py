@@ -24,7 +24,7 @@ from audit.render.sarif import render_sarif
 if TYPE_CHECKING:  # a policy compares, which takes numpy
     from audit.policy import Verdict
 
-__all__ = ["PdfUnavailable", "Written", "render_html", "render_markdown", "write_pdf", "write_report"]
+__all__ = ["PageOptions", "PdfUnavailable", "Written", "render_html", "render_markdown", "write_pdf", "write_report"]
 
 
 @dataclass(frozen=True)
@@ -41,26 +41,34 @@ class Written:
         return self
 
 
+@dataclass(frozen=True)
+class PageOptions:
+    """How the pages of a report are drawn."""
+
+    templates: Path | None = None  # a folder whose templates take the place of ours
+    comparison: Comparison | None = None  # with a baseline, which becomes a section of the page
+    short: bool = False  # without the appendix for experts
+
+
 def write_report(
     report: Report,
     folder: Path,
     formats: Sequence[str],
     verdict: Verdict | None = None,
-    templates: Path | None = None,
-    comparison: Comparison | None = None,
+    options: PageOptions | None = None,
 ) -> Written:
     """Write the file of each format into `folder`: see `audit.render.output.FILES`.
 
-    Templates in the folder `templates` take the place of ours; `comparison` with a baseline becomes a section of the
-    page. A PDF needs libraries that pip cannot install; without them the other files are still written.
+    A PDF needs libraries that pip cannot install; without them the other files are still written.
     """
+    chosen = options or PageOptions()
     begin = time.perf_counter()
     read = report.as_read()  # what `gen-audit render` sees later, so that it draws the same page
-    page = partial(render_html, read, templates=templates, comparison=comparison)
+    page = partial(render_html, read, **vars(chosen))
     pages = {
         "json": lambda: _timed(report, time.perf_counter() - begin).to_json(),
         "html": lambda: page(paper=False),
-        "md": lambda: render_markdown(read, templates),
+        "md": lambda: render_markdown(read, chosen.templates),
         "junit": lambda: render_junit(read, verdict),
         "sarif": lambda: render_sarif(read, verdict),
         "cyclonedx": lambda: render_cyclonedx(read, verdict),

@@ -63,6 +63,7 @@ def skipped(id: str, title: str, why: str, affects: list[str], kind: CheckKind =
 
 PAIRS = 8  # costliest pairs that are shown
 SUSPECTS = 8  # suspect labels that are shown
+COSTLIEST, CLOSEST = 8, 24  # test samples that a later comparison is most likely to show
 NEIGHBOURS = 3  # of each of them
 
 
@@ -89,7 +90,7 @@ class FeatureDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class PairFeatures:
-    """The features in which a test sample and its train partner differ most, largest difference first."""
+    """The features in which a test sample and its train partner differ most, largest first; none that are equal."""
 
     index: int = says("position in the test split as stored")
     partner: int = says("position in the train split as stored")
@@ -97,11 +98,34 @@ class PairFeatures:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FeatureValue:
+    """One feature of a sample, as fed to the model."""
+
+    name: str
+    value: float
+    deviations: float | None = says("from the train mean, over the deviation in train; null where it is constant")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleFeatures:
+    """The features in which a test sample is farthest from the train mean, farthest first."""
+
+    index: int = says("position in the test split as stored")
+    features: list[FeatureValue]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Gallery:
     """Samples named elsewhere in the report, to look at: each picture is here once."""
 
-    thumbnails: list[Thumbnail] = says("of the costliest pairs and of suspect labels with neighbours")
+    thumbnails: list[Thumbnail] = says(
+        "of the costliest pairs, of suspect labels with neighbours, and of test samples that cost most or were "
+        "closest to another answer"
+    )
     pairs: list[PairFeatures] = says("of the costliest pairs, where samples are rows of features")
+    rows: list[SampleFeatures] = says(
+        "of test samples that cost most or were closest to another answer, where samples are rows", default_factory=list
+    )
     about: str | None = says("what the pictures or the features show", default=None)
     skipped: str | None = says("why there is nothing to look at", default=None)
 
@@ -143,6 +167,9 @@ class SplitOutcomes:
     positions: list[int] = says("in the split as stored, ascending", min_length=1)
     loss: list[float] = says("loss of each sample; for regression half its squared error")
     wrong: list[int] | None = says("1 where the answer is wrong, else 0; null for regression", default=None)
+    answers: list[int] | None = says(
+        "labelled positions of each sample, of which `wrong` are answered wrongly; null: one answer each", default=None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +195,20 @@ def outcomes_faults(outcomes: Outcomes, task: str) -> Iterator[str]:
             yield f"outcomes.{name}.positions: no split has {places[-1]} samples"
         if any(abs(loss) > LARGEST_LOSS for loss in split.loss):
             yield f"outcomes.{name}.loss is too large to be one"
-        if split.wrong is not None and not {*split.wrong} <= {0, 1}:
+        yield from _answer_faults(split, name)
+
+
+def _answer_faults(split: SplitOutcomes, name: str) -> Iterator[str]:
+    """Every sample has an answer, and no more wrong ones than answers."""
+    if split.wrong is None:
+        return
+    if split.answers is None:
+        if not {*split.wrong} <= {0, 1}:
             yield f"outcomes.{name}.wrong holds something other than 0 and 1"
+    elif len(split.answers) != len(split.wrong):
+        yield f"outcomes.{name}: wrong and answers are not of one length"
+    elif not all(0 <= wrong <= answers and answers for wrong, answers in zip(split.wrong, split.answers, strict=True)):
+        yield f"outcomes.{name}.wrong holds more wrong answers than a sample has answers"
 
 
 # Past audits of the same architecture on the same data, to see a new one beside them.

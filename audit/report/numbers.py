@@ -66,7 +66,9 @@ def signed(value: float, decimals: int) -> str:
 
 
 def shown(value: float | None, kind: str = "number") -> str:
-    """A value as a number, percent, share or points."""
+    """A value as a number, percent, share or points, or as a count of a hundred."""
+    if kind == "count":
+        return share(value).removesuffix(" %")
     return {"percent": percent, "share": share, "points": points}.get(kind, number)(value)
 
 

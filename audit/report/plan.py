@@ -13,6 +13,11 @@ from audit.report.fields import says
 Form = Literal["exact", "sampled", "skipped"]
 Arithmetic = Literal["float64", "float32"]
 
+CONSEQUENCES = "consequences"  # the stage that runs the network by itself, and takes no records of its layers
+MOST_TESTS = 1024  # test samples that it looks at
+TESTS_PER_TRAIN = 4  # of them, to one train sample
+MOST_LAYERS, FEW_LAYERS = 12, 3  # whose weights it changes; where time is short
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStage:
@@ -21,7 +26,9 @@ class PlannedStage:
     name: str = says("forward, capture, the key of a measure, or checks")
     form: Form = says("exact: on all samples; sampled: with a standard error, an interval or bounds", default="exact")
     samples: int = says("train samples that a sampled form looks at; 0: all", default=0, ge=0)
+    tests: int = says("test samples that it looks at, where it is these that it needs", default=0, ge=0)
     columns: int = says("columns of each layer's Hessian that its eigenpairs are found from; 0: all", default=0, ge=0)
+    brief: bool = says("only the largest of several changes, few draws, few layers", default=False)
     seconds: float = says("predicted time", default=0.0, ge=0)
     bytes: int = says("predicted memory above the model and the data", default=0, ge=0)
     why: str | None = says("why it is not exact", default=None)
@@ -31,9 +38,13 @@ class PlannedStage:
 
         >>> PlannedStage(name="flatness", samples=64).looks_at(4000), PlannedStage(name="gap").looks_at(4000)
         ('64 of 4,000', 'all 4,000')
+        >>> PlannedStage(name="consequences", tests=1000).looks_at(4000)
+        '1,000 test'
         """
         if self.form == "skipped":
             return "none"
+        if self.tests:
+            return f"{self.tests:,} test"
         return f"{min(self.samples, train):,} of {train:,}" if 0 < self.samples < train else f"all {train:,}"
 
     def told(self, train: int) -> str:
@@ -75,8 +86,8 @@ class Plan:
 
     @property
     def samples_some(self) -> bool:
-        """Whether any stage looks at some samples alone."""
-        return any(stage.form == "sampled" for stage in self.stages)
+        """Whether any stage that shares records of the layers with others looks at some samples alone."""
+        return any(stage.form == "sampled" for stage in self.stages if stage.name != CONSEQUENCES)
 
     @property
     def seconds(self) -> float:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from audit.report.blocks import Check, Gallery, Outcomes, Reference, gallery_faults, outcomes_faults
-from audit.report.fields import says
+from audit.report.doctor import Doctor
+from audit.report.fields import Interval, says
 from audit.report.paths import leaves, not_finite, value_at
 from audit.report.plan import EXACT, Plan
 
 SCHEMA = "gen-audit/1"
-Task = Literal["classification", "binary", "regression"]
+Task = Literal["classification", "binary", "regression", "tagging"]
 LossName = Literal["cross_entropy", "bce", "mse"]
 Level = Literal["good", "note", "watch", "concern"]
 LEVELS: tuple[Level, ...] = ("concern", "watch", "note", "good")  # heaviest first
@@ -65,7 +66,7 @@ class ModelReport:
     format: str
     sha256: str = says("of the file; with weights in files beside it, of all of them one after the other")
     parameters: int
-    task: Task = says("classification, binary or regression")
+    task: Task = says("classification, binary, regression, or tagging: a class for every position of a sample")
     loss: LossName = says("cross_entropy (nats), bce, or mse (half the squared error, summed over outputs)")
     output: str = says("logits, or scores for regression: what every measure is about")
     output_name: str
@@ -100,6 +101,7 @@ class DataReport:
     test: SplitReport
     split_is_ours: bool = says("true where gen-audit made the split: the gap is then no evidence about the release")
     notes: list[str] = says("how the inputs were read and fitted to the model")
+    test_is_validation: bool = says("true where a split named validation stands in for a test split", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +147,31 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Weakest:
+    """The class on which the model is most surely worse than on others."""
+
+    name: str
+    error: float = says("share of its test samples answered wrongly")
+    error_ci95: Interval = says("Wilson's interval of a share")
+    may_be_chance: bool = says("whether the weakest of as many equal classes could look so, at 5 % for all together")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BottomLine:
+    """The report in one sentence, with the numbers in it."""
+
+    level: Level = says("good, note, watch or concern; `gen-audit explain bottom_line` has the rules")
+    sentence: str = says("how good, against what, where weakest, how sure")
+    because: str = says("what the level follows from")
+    advice: str = says("what to do next")
+    number: Literal["accuracy", "rmse", "none"] = says("what value and guess are; none: nothing can be said")
+    value: float | None = says("on test: share of right answers, or root mean squared error", default=None)
+    value_ci95: Interval = None
+    guess: float | None = says("the same of always answering train's commonest class, or its mean", default=None)
+    weakest: Weakest | None = says("null for regression, and where no class makes mistakes", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class NotJudged:
     """A question that the audit leaves open, and why."""
 
@@ -174,6 +201,8 @@ class Foot:
     gallery: Gallery | None = says("samples to look at, named elsewhere in the report", default=None)
     checks: list[Check] = field(default_factory=list)
     warnings: list[str] = says("what a reader must know before any number", default_factory=list)
+    doctor: Doctor | None = says("whether the model is fed what it was trained on", default=None)
+    bottom_line: BottomLine | None = says("the report in one sentence", default=None)
     findings: list[Finding] = says("ordered by weight: concern, watch, note, good", default_factory=list)
     not_judged: list[NotJudged] = says("what could not be judged, and why", default_factory=list)
     reference: Reference | None = says("past audits to see this one beside, if asked for", default=None)
@@ -193,6 +222,8 @@ def faults(head: Head, foot: Foot) -> Iterator[str]:
     for path, value in leaves(anything):
         if not_finite(value):
             yield f"{path} is not a finite number"
+    if foot.doctor is not None and not 0 <= (foot.doctor.better or 0) < max(1, len(foot.doctor.trials)):
+        yield "doctor.better is not a place in doctor.trials"
     if foot.gallery is not None:
         yield from gallery_faults(foot.gallery)
     if foot.outcomes is not None:

@@ -17,8 +17,9 @@ from audit.report.paths import children, join
 RELATIVE = 1e-6  # of the number, or of the largest number in its list
 NOISE = 1e-6  # numbers that are rounding errors themselves: absolute, or the tolerance that stands beside them
 NOISE_KEYS = ("residual", "orthonormality", "max_abs_diff")
-NOT_COMPARED = ("created", "command", "timings", "tool", "settings", "reference")
-"""The moment, the machine, what was asked for, and past audits that were drawn beside this one."""
+NOT_COMPARED = ("created", "command", "timings", "tool", "settings", "reference", "doctor")
+"""The moment, the machine, what was asked for, past audits that were drawn beside this one, and trials in single
+precision, whose tiny losses are rounding; what the doctor says of them is compared among the findings."""
 PLACES = ("model.path", "model.notes", "data.path", "data.notes")  # where the files lie, which may be anywhere
 PICTURE = ".png"
 ALWAYS_THERE = ("hygiene", "checks", "warnings", "findings")  # whichever version made the report

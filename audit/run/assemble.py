@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from audit import __version__
 from audit.data.dataset import Data, Split
 from audit.measures.catalogue import LayerBlocks, NetworkBlocks, ReportBlocks
+from audit.measures.consequences.theory import foretell
 from audit.measures.contract import Audit, Measurement
 from audit.measures.report import LayerReport, Report
 from audit.measures.suite import Results
@@ -23,7 +24,8 @@ from audit.model.base import Model
 from audit.model.parity import Parity
 from audit.network.layers import DenseLayer
 from audit.network.records import Outcome
-from audit.report.blocks import Check, Outcomes, SplitOutcomes
+from audit.report.blocks import CLOSEST, COSTLIEST, Check, Outcomes, SplitOutcomes
+from audit.report.doctor import Doctor
 from audit.report.report import (
     SCHEMA,
     DataReport,
@@ -54,6 +56,7 @@ class Measured:
     parity: Parity | None
     checks: list[Check]
     warnings: list[str]
+    doctor: Doctor
     command: str
     timings: Mapping[str, float]  # seconds of each stage
 
@@ -61,7 +64,7 @@ class Measured:
 def assemble(measured: Measured) -> Report:
     """The report, complete but for its findings."""
     audit, found = measured.audit, measured.results.measurements
-    return Report(
+    report = Report(
         schema=SCHEMA,
         created=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         tool=_tool(),
@@ -72,15 +75,29 @@ def assemble(measured: Measured) -> Report:
         layers=[_layer(layer, measured.results, len(audit.train)) for layer in audit.layers],
         passed_by=[LayerNotMeasured(name=layer.name, op=layer.op, why=layer.why) for layer in audit.passed_by],
         network=NetworkBlocks(**_blocks(found, NetworkBlocks)),
-        gallery=make_gallery(audit.data, found["duality"].network, found["hygiene"].network),
         checks=measured.checks,
         warnings=measured.warnings,
+        doctor=measured.doctor,
         findings=[],
         outcomes=keep_outcomes(audit.data, audit.train_outcome, audit.test_outcome),
         timings=_timings(measured.timings),
         plan=audit.plan,
         **_blocks(found, ReportBlocks),
     )
+    gallery = make_gallery(audit.data, found["duality"].network, found["hygiene"].network, _likely_to_change(audit))
+    return dataclasses.replace(report, consequences=foretell(report), gallery=gallery)
+
+
+def _likely_to_change(audit: Audit) -> list[int]:
+    """Positions of test samples with the largest loss, and of those whose two best scores are closest."""
+    split, outcome = audit.data.test, audit.test_outcome
+    rows = np.argsort(-outcome.loss, kind="stable")[:COSTLIEST]
+    if outcome.wrong is not None:
+        f = outcome.scores if outcome.scores.shape[1] > 1 else np.concatenate([outcome.scores, -outcome.scores], 1)
+        best = np.sort(f, 1)
+        rows = np.concatenate([rows, np.argsort(best[:, -1] - best[:, -2], kind="stable")[:CLOSEST]])
+    positions = split.index if len(split.index) else np.arange(len(split))
+    return list(dict.fromkeys(positions[rows].tolist()))
 
 
 def _blocks(found: Mapping[str, Measurement], kind: type[NetworkBlocks | ReportBlocks]) -> dict[str, Any]:
@@ -154,13 +171,15 @@ def _data(data: Data) -> DataReport:
         test=_split(data.test, data.classes),
         split_is_ours=data.split_is_ours,
         notes=list(data.notes),
+        test_is_validation=data.test_is_validation,
     )
 
 
 def _split(split: Split, classes: tuple[str, ...] | None) -> SplitReport:
     counts = None
     if classes is not None:
-        found = np.bincount(split.y.astype(np.int64), minlength=len(classes))
+        y = split.y.astype(np.int64)
+        found = np.bincount(y[y >= 0], minlength=len(classes))
         counts = dict(zip(classes, found.tolist(), strict=True))
     return SplitReport(samples=len(split), total=split.total, class_counts=counts)
 
@@ -206,6 +225,7 @@ def _kept(split: Split, outcome: Outcome) -> SplitOutcomes:
         positions=positions[rows].tolist(),
         loss=outcome.loss[rows].tolist(),
         wrong=None if outcome.wrong is None else outcome.wrong[rows].astype(int).tolist(),
+        answers=None if outcome.asked is None else outcome.asked[rows].astype(int).tolist(),
     )
 
 

@@ -30,13 +30,13 @@ def compare_models(
     def audited(path: Path, following: Following = NOTHING) -> Measured:
         found = run_audit(path, data, settings, command, progress, following)
         if not found.audit.plan.is_exact("flatness"):
-            return Measured(found.report)
+            return Measured(found.report, shown=found.shown)
         with ordinary_sizes():
-            return Measured(found.report, sample_terms(found.audit, found.results))
+            return Measured(found.report, sample_terms(found.audit, found.results), found.shown)
 
     first = audited(old)
     plan = first.report.plan
-    second = audited(new, Following(plan=plan))
+    second = audited(new, Following(plan=plan, baseline=first.report))
     target = max(first.report.gap.train_loss, second.report.gap.train_loss)
     at_one_loss: AtOneLoss | None = None
     if first.report.model.task == "regression":
@@ -48,7 +48,8 @@ def compare_models(
         softened = audited(old if older else new, Following(target, plan))
         matched = Matched(target=target, scaled="old" if older else "new", factor=softened.report.model.factor)
         at_one_loss = AtOneLoss(softened, second, matched) if older else AtOneLoss(first, softened, matched)
-    return compare_reports(Named(str(old), first.report), Named(str(new), second.report), command, at_one_loss)
+    sides = Named(str(old), first.report), Named(str(new), second.report)
+    return compare_reports(*sides, command, at_one_loss, second.shown)
 
 
 def _apart(old: Report, new: Report) -> float:

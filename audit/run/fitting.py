@@ -15,6 +15,8 @@ from torch import Tensor
 
 from audit.data import choose_fitting
 from audit.data.dataset import Data, Split, spread_rows
+from audit.data.doctor.feedings import few_of
+from audit.data.fit import Fitting
 from audit.data.preprocess import default_scale, guess_axes
 from audit.data.source import refuse_unknown, several
 from audit.errors import DataError, ModelError, UsageError
@@ -29,12 +31,15 @@ TRIED = 64  # combinations of number types for the inputs of a module that does 
 FEATURES = 1024  # numbers of a sample up to which each of them has a name
 
 
-def fit(model: Model, stored: Data, settings: Settings) -> tuple[Model, Data]:
-    """The model in its canonical form, and the data as it takes them: its number type is seen when it first runs."""
+def fit(model: Model, stored: Data, settings: Settings) -> tuple[Model, Data, Fitting | None]:
+    """The model in its canonical form, and the data as it takes them: its number type is seen when it first runs.
+
+    Beside them some samples as they are stored, to be fed in other ways; None where samples have several inputs.
+    """
     stored = _without_unused(model, stored)
     names, needed = stored.train.inputs, required(model)
     if names and (len(names) > 1 or len(needed) > 1 or names[0] != model.input.name):
-        return _fit_several(model, stored, settings)
+        return (*_fit_several(model, stored, settings), None)
     if len(needed) > 1:
         raise DataError(_one_array(model, stored))
     return _fit_one(replace(model, others=()), _only(names[0], stored) if names else stored, settings)
@@ -52,12 +57,12 @@ def known_inputs(model: Model) -> tuple[str, ...]:
     return (*(spec.name for spec in model.inputs), *model.unused)
 
 
-def _fit_one(model: Model, stored: Data, settings: Settings) -> tuple[Model, Data]:
+def _fit_one(model: Model, stored: Data, settings: Settings) -> tuple[Model, Data, Fitting]:
     fed = _fed_as(model.input.dtype, settings)
     fitting = choose_fitting(stored, model.input.shape, partial(accepts, model), fed, partial(alike, model))
     example = fitting.example(spread_rows(len(stored.train))[:TRACED], fed)
     model = canonical_form(model, torch.from_numpy(example), settings=settings)
-    return model, fitting.fit(_fed_as(model.input.dtype, settings))
+    return model, fitting.fit(_fed_as(model.input.dtype, settings)), few_of(fitting)
 
 
 def _fed_as(dtype: torch.dtype, settings: Settings) -> Settings:

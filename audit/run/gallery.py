@@ -12,10 +12,22 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from audit.compare.changed_samples import changed_samples
 from audit.data.dataset import Data, Picture, Split
 from audit.measures.duality.block import GapOverPairs, SampleGap
 from audit.measures.hygiene.block import Hygiene
-from audit.report.blocks import NEIGHBOURS, PAIRS, SUSPECTS, FeatureDifference, Gallery, PairFeatures, Thumbnail
+from audit.measures.report import Report
+from audit.report.blocks import (
+    NEIGHBOURS,
+    PAIRS,
+    SUSPECTS,
+    FeatureDifference,
+    FeatureValue,
+    Gallery,
+    PairFeatures,
+    SampleFeatures,
+    Thumbnail,
+)
 
 SIDE = 40  # pixels: larger images are shrunk to this
 FEATURES = 5  # by which a pair of rows is shown
@@ -27,17 +39,29 @@ NEITHER = "the samples are neither stored as images nor rows of numbers"
 NOBODY = "no pair and no suspect label to show"
 
 
-def make_gallery(data: Data, over_pairs: GapOverPairs | None, hygiene: Hygiene | None) -> Gallery:
-    """What can be shown of the samples that the report names."""
+def make_gallery(
+    data: Data, over_pairs: GapOverPairs | None, hygiene: Hygiene | None, tests: Sequence[int] = ()
+) -> Gallery:
+    """What can be shown of the samples that the report names, and of further `tests` samples by their positions."""
     pairs = over_pairs.samples[:PAIRS] if over_pairs is not None else []
-    wanted = list(dict.fromkeys([*_of_pairs(pairs), *_of_suspects(hygiene)]))
+    further = [("test", index) for index in tests]
+    wanted = list(dict.fromkeys([*_of_pairs(pairs), *_of_suspects(hygiene), *further]))
     if not wanted:
         return Gallery(thumbnails=[], pairs=[], skipped=NOBODY)
     if data.picture is not None:
         return Gallery(thumbnails=_thumbnails(data, data.picture, wanted), pairs=[], about=IMAGES)
     if data.train.x.ndim == 2 and data.train.x.dtype.kind == "f":
-        return Gallery(thumbnails=[], pairs=[_features(data, pair) for pair in pairs], about=ROWS)
+        rows = [_sample_features(data, index) for index in dict.fromkeys(tests)]
+        return Gallery(thumbnails=[], pairs=[_features(data, pair) for pair in pairs], rows=rows, about=ROWS)
     return Gallery(thumbnails=[], pairs=[], skipped=NEITHER)
+
+
+def show_changed(data: Data, baseline: Report | None, report: Report) -> Gallery | None:
+    """The test samples that changed most against a baseline, while the data are at hand."""
+    if baseline is None:
+        return None
+    changed = changed_samples(baseline, report)
+    return make_gallery(data, None, None, [each.index for each in (*changed.worse, *changed.better)])
 
 
 def _of_pairs(pairs: Sequence[SampleGap]) -> Iterator[tuple[str, int]]:
@@ -99,6 +123,22 @@ def _features(data: Data, pair: SampleGap) -> PairFeatures:
                 deviations=float(apart[k]) if varies[k] else None,
             )
             for k in most
+            if test[k] != partner[k]
+        ],
+    )
+
+
+def _sample_features(data: Data, index: int) -> SampleFeatures:
+    sample, train = _row(data.test, index).astype(np.float64), data.train.x
+    mean, deviation = (part(axis=0, dtype=np.float64) for part in (train.mean, train.std))
+    varies = deviation > 0
+    apart = np.divide(sample - mean, deviation, out=np.zeros_like(sample), where=varies)
+    names = data.features or [f"feature {column}" for column in range(len(sample))]
+    return SampleFeatures(
+        index=index,
+        features=[
+            FeatureValue(name=str(names[k]), value=float(sample[k]), deviations=float(apart[k]) if varies[k] else None)
+            for k in np.argsort(-np.abs(apart), kind="stable")[:FEATURES]
         ],
     )
 

@@ -31,21 +31,25 @@ from audit.model.torch.given import (
     transformed,
 )
 from audit.run.pipeline import Reader, Sources, audit_sources
-from audit.run.progress import progress_for
+from audit.run.progress import Progress
 from audit.settings import Settings
 
 
-def audit_in_memory(model: Any, train: Any, test: Any, settings: Settings, command: str, show_progress: bool) -> Report:
+def audit_in_memory(model: Any, train: Any, test: Any, settings: Settings, command: str, watching: Progress) -> Report:
     """The report on a module, an estimator or a file, and samples or a folder."""
+    with undisturbed(), ExitStack() as stack:
+        stack.callback(watching.close)
+        return audit_sources(sources_of(model, train, test, stack), settings, command, watching).report
+
+
+def sources_of(model: Any, train: Any, test: Any, stack: ExitStack) -> Sources:
+    """Where they come from; what is written on the way to it is gone with the stack."""
     read = _reader(train, test)
     if is_pipeline(model) and _is_pair(train) and (test is None or _is_pair(test)):
         pipeline = fitted(model)
         read = partial(_transformed, pipeline, train, test)
         model = pipeline[-1]
-    watching = progress_for(quiet=not show_progress)
-    with undisturbed(), ExitStack() as stack:
-        stack.callback(watching.close)
-        return audit_sources(Sources(_loader(model, stack), read), settings, command, watching).report
+    return Sources(_loader(model, stack), read)
 
 
 def _loader(model: Any, stack: ExitStack) -> Callable[[Settings], Model]:

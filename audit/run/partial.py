@@ -21,6 +21,7 @@ from audit.measures.contract import Measurement
 from audit.measures.suite import Tail
 from audit.report.plan import Plan
 from audit.report.schema import adapter_of
+from audit.run.progress import MEASURE
 from audit.settings import Settings, flag
 
 ABOUT, TAILS = "about", "tails"
@@ -47,6 +48,7 @@ class Partial:
         self._about: About | None = None
         self.measurements: Mapping[str, Measurement] = {}
         self.tails: Mapping[str, Tail] | None = None
+        self._timings: dict[str, float] = {}
         if not resume:
             self.remove()
 
@@ -65,9 +67,9 @@ class Partial:
             raise UsageError(f"--resume: {self.folder} is about another audit ({other}); {ANEW}.")
         return earlier.plan
 
-    def begin(self, model: str, data: str, settings: Settings, plan: Plan) -> None:
-        """What the files to come are about; whatever an earlier run has finished is read."""
-        self._about = About(__version__, model, data, _plain(settings), plan)
+    def begin(self, model: str, data: str, settings: Settings, plan: Plan, timings: dict[str, float]) -> None:
+        """What the files to come are about; whatever an earlier run has finished is read, its times into `timings`."""
+        self._about, self._timings = About(__version__, model, data, _plain(settings), plan), timings
         if not self._resume or not self._path(ABOUT).exists():
             return
         if self._path(TAILS).exists():
@@ -78,7 +80,8 @@ class Partial:
     def keep(self, key: str, measured: Measurement) -> None:
         """One more measure is finished."""
         layers = {name: asdict(block) for name, block in measured.layers.items()}
-        self._write(key, {"layers": layers, "network": None if measured.network is None else asdict(measured.network)})
+        network = None if measured.network is None else asdict(measured.network)
+        self._write(key, {"layers": layers, "network": network, "seconds": self._timings.get(MEASURE + key)})
 
     def keep_tails(self, tails: Mapping[str, Tail]) -> None:
         """The capture pass is finished."""
@@ -106,10 +109,11 @@ class Partial:
         os.replace(unfinished, self._path(name))
 
     def _measurement(self, key: str) -> Measurement:
-        hints = {"layers": dict[str, LAYERS.get(key, NoneType)], "network": WHOLE[key]}  # type: ignore[misc]
+        hints = {"layers": dict[str, LAYERS.get(key, NoneType)], "network": WHOLE[key], "seconds": float}  # type: ignore[misc]
         values = self._read(key, dict[str, Any])
         read = {part: self._as(key, hint, json.dumps(values.get(part))) for part, hint in hints.items()}
-        return Measurement(**read)
+        self._timings[MEASURE + key] = read["seconds"]
+        return Measurement(read["layers"], read["network"])
 
     def _read(self, name: str, kind: Any) -> Any:
         return self._as(name, kind, self._path(name).read_text(encoding="utf-8"))

@@ -13,10 +13,10 @@ import torch
 from audit.checks import run_checks
 from audit.data import read_data, resolve_task
 from audit.data.dataset import Data, spread_rows
+from audit.data.fit import Fitting
 from audit.data.labels import UnnamedClasses, listed
-from audit.errors import DataError, UsageError
+from audit.errors import DataError, ModelError, UsageError
 from audit.findings import add_findings
-from audit.limits import memory_limited
 from audit.measures.contract import Audit
 from audit.measures.report import Report
 from audit.measures.suite import Results, run_suite
@@ -25,16 +25,21 @@ from audit.model.base import Model, Preparation
 from audit.model.batches import as_fed
 from audit.model.parity import Parity, check_behaviour, check_parity
 from audit.network.hooks import scores
+from audit.report.blocks import Gallery
 from audit.report.plan import Plan
 from audit.run.assemble import Measured, assemble
+from audit.run.doctor import Patient, examine, with_class_order
 from audit.run.fitting import fit, known_inputs
+from audit.run.gallery import show_changed
 from audit.run.overflow import check_finite, ordinary_sizes, within_memory
 from audit.run.partial import Partial
+from audit.run.plan import budget_seconds
 from audit.run.progress import Progress
 from audit.run.reader_warnings import find_warnings
 from audit.run.setup import plan_audit, set_up_audit
 from audit.run.temperature import at_train_loss
 from audit.settings import Settings
+from audit.settings.limits import memory_limited
 
 Reader = Callable[[Settings, tuple[str, ...], Preparation | None], Data]
 """Given what the model calls its inputs, and the preprocessing that its own file does."""
@@ -46,6 +51,7 @@ class Sources:
 
     load: Callable[[Settings], Model]
     read: Reader
+    check: Callable[[], None] = lambda: None  # that what they come from is still what was read
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class Audited:
     report: Report
     audit: Audit
     results: Results
+    shown: Gallery | None = None  # test samples that changed most against a baseline
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,7 @@ class Following:
 
     train_loss: float | None = None  # that the scores are softened to, for a comparison at one train loss
     plan: Plan | None = None  # of what is measured how; without one the audit makes its own
+    baseline: Report | None = None  # that the report will be compared with
     kept: Partial | None = None  # what is finished, in case that this run does not come to its end
 
 
@@ -77,6 +85,7 @@ class Prepared:
     data: Data
     task: str
     parity: Parity | None
+    fitting: Fitting | None  # of some samples as they are stored
 
 
 def run_audit(
@@ -88,7 +97,7 @@ def run_audit(
     following: Following = NOTHING,
 ) -> Audited:
     """The whole audit of a file and a folder."""
-    return audit_sources(_files(model_path, data_path), settings, command, progress, following)
+    return audit_sources(files_of(model_path, data_path), settings, command, progress, following)
 
 
 @within_memory()
@@ -96,7 +105,7 @@ def plan_only(
     model_path: Path, data_path: Path, settings: Settings, progress: Progress, plan: Plan | None = None
 ) -> tuple[Plan, int]:
     """How a file would be audited on a folder, and on how many train samples; nothing is measured."""
-    ready = _prepared(_files(model_path, data_path), settings, progress)
+    ready = prepare(files_of(model_path, data_path), settings, progress)
     return plan or plan_audit(ready.model, ready.data, ready.task, settings), len(ready.data.train)
 
 
@@ -105,44 +114,66 @@ def audit_sources(
     sources: Sources, settings: Settings, command: str, progress: Progress, following: Following = NOTHING
 ) -> Audited:
     """The whole audit."""
-    ready = _prepared(sources, settings, progress)
+    ready = prepare(sources, settings, progress)
     with progress.stage("plan", "Planning what is measured how"):
-        plan = _plan(ready, settings, following)
-    progress.follow(plan, len(ready.data.train))
+        plan = _plan(ready, settings, following, progress.timings)
+    progress.follow(_to_come(plan, following.kept), len(ready.data.train))
+    with progress.stage("doctor", "Feeding a few samples in other ways"):
+        doctor = examine(Patient(ready.model, ready.data, ready.task, settings, ready.fitting), plan)
     with progress.stage("forward", "Running both splits"):
         audit = set_up_audit(ready.model, ready.data, ready.task, settings, plan)
         if following.train_loss is not None:
             softened = at_train_loss(audit, following.train_loss)
             audit = set_up_audit(softened, ready.data, ready.task, settings, plan)
+        doctor = with_class_order(doctor, audit.data, audit.train_outcome)
     with ordinary_sizes():
         results = run_suite(audit, progress, following.kept)
         with progress.stage("checks", "Checking the numbers on this model"):
             checks = run_checks(audit, results)
-        measured = Measured(
-            audit, results, ready.parity, checks, find_warnings(audit, results), command, progress.timings
-        )
+        warnings = find_warnings(audit, results, doctor)
+        measured = Measured(audit, results, ready.parity, checks, warnings, doctor, command, progress.timings)
         report = check_finite(assemble(measured))
-    return Audited(add_findings(report), audit, results)
+    return Audited(add_findings(report), audit, results, show_changed(ready.data, following.baseline, report))
 
 
-def _files(model: Path, data: Path) -> Sources:
-    return Sources(partial(load_model, model), partial(read_data, data))
+def files_of(model: Path, data: Path) -> Sources:
+    """A file and a folder, the file watched for changes."""
+    unchanged = partial(_check_unchanged, model, _stamp(model))
+    return Sources(partial(load_model, model), partial(read_data, data), unchanged)
 
 
-def _prepared(sources: Sources, settings: Settings, progress: Progress) -> Prepared:
+def _stamp(file: Path) -> tuple[int, int] | None:
+    """When a file was last written to, and its size; None where there is none, which its reader will say."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def _check_unchanged(model: Path, before: tuple[int, int] | None) -> None:
+    if _stamp(model) != before:
+        raise ModelError(f"{model}: was written to while it was read; audit it once it is finished.")
+
+
+def prepare(sources: Sources, settings: Settings, progress: Progress) -> Prepared:
+    """Loads, reads, fits, and shows that the model answers as its file does."""
+    budget_seconds(settings.budget)  # refused before any work
     torch.manual_seed(settings.seed)
     with progress.stage("load", "Loading the model"):
         model = sources.load(settings)
     with progress.stage("read", "Reading the data"):
-        model, data = fit(model, _read(sources.read, settings, model), settings)
+        model, data, fitting = fit(model, _read(sources.read, settings, model), settings)
     with progress.stage("parity", "Comparing with the file's own runtime"):
         with memory_limited(settings.memory, model.path):
             parity = trusted(model, data)
-        task, data = resolve_task(data, _outputs(model, data), model.head, settings.task)
-    return Prepared(model, data, task, parity)
+        sources.check()
+        outputs = _outputs(model, data)
+        task, data = resolve_task(data, outputs, model.head, settings.task, model.per_position)
+    return Prepared(model, data, task, parity, fitting)
 
 
-def _plan(ready: Prepared, settings: Settings, following: Following) -> Plan:
+def _plan(ready: Prepared, settings: Settings, following: Following, timings: dict[str, float]) -> Plan:
     """The plan of the audit that is gone on with, else the one to follow, else one of its own."""
     kept, about = following.kept, (ready.model.sha256, ready.data.sha256, settings)
     earlier = None if kept is None else kept.plan(*about)
@@ -150,8 +181,14 @@ def _plan(ready: Prepared, settings: Settings, following: Following) -> Plan:
         raise UsageError("--resume: the unfinished audit has another plan; leave --resume or --plan out.")
     plan = earlier or following.plan or plan_audit(ready.model, ready.data, ready.task, settings)
     if kept is not None:
-        kept.begin(*about, plan)
+        kept.begin(*about, plan, timings)
     return plan
+
+
+def _to_come(plan: Plan, kept: Partial | None) -> Plan:
+    """The plan without what an earlier run has finished."""
+    finished = () if kept is None else kept.measurements
+    return replace(plan, stages=[stage for stage in plan.stages if stage.name not in finished])
 
 
 def _read(read: Reader, settings: Settings, model: Model) -> Data:

@@ -16,7 +16,16 @@ from audit.curvature.hessian import DENSE_LIMIT
 from audit.errors import UsageError
 from audit.network.cost import Cost
 from audit.network.layers import DenseLayer
-from audit.report.plan import Plan, PlannedStage, readable_seconds
+from audit.report.plan import (
+    CONSEQUENCES,
+    FEW_LAYERS,
+    MOST_LAYERS,
+    MOST_TESTS,
+    TESTS_PER_TRAIN,
+    Plan,
+    PlannedStage,
+    readable_seconds,
+)
 from audit.settings import Settings
 
 SECONDS = {"": 1.0, "S": 1.0, "M": 60.0, "H": 3600.0}
@@ -27,6 +36,13 @@ PRODUCTS = 85  # with a large layer's Hessian until its leading directions have 
 EIGH = 25.0  # operations of an eigendecomposition, in cubes of the side
 SECOND = 6.0  # operations of a second derivative, in those of a forward pass
 ALWAYS_THERE = 64 << 20  # bytes that the exact curvature of a small layer may take, however little is allowed
+START = 5.0  # seconds that loading, reading, drawing and everything small take
+DRAWS, DRAWN = 64, 1800.0  # of random signs, and what one takes for each weight: its gradient is read several times
+WALKED = 32_000  # forward passes along the leading directions of a layer
+PROBED = 7_000  # … and those that second derivatives are worth in the sampled checks of a curved network
+FORMED = 64.0  # operations of a gradient without a closed form, in those of a forward pass through its layer
+PAIRS = 200  # forward passes that show whether one layer has a duality
+REPEATED = 1000  # forward passes of the self-checks, in both precisions
 CHECKED = 64  # samples that the exact self-checks look at
 PARITY = 200  # passes of one sample that show the network to be that of its file
 OVERHEAD = 2.0  # of what is not counted: copies, small matrices, intervals
@@ -36,10 +52,16 @@ SHARES = {"flatness": 0.35, "fisher": 0.2, "sensitivity": 0.25, "checks": 0.05} 
 MOST_SAMPLES = {"flatness": 2048, "fisher": 256, "sensitivity": 256, "checks": 8}
 LEAST_SAMPLES = {"flatness": 64, "fisher": 16, "sensitivity": 8, "checks": 2}
 COLUMNS, LEAST_COLUMNS = 4096, 512  # of a layer with one vector per sample; of one over tokens a sixteenth
+LEAST_TESTS = 16
+CHANGES_SHARE, LARGEST_SHARE = 0.05, 0.1  # of the budget, beside that of all others; beyond the second, left out
+CHANGED_INPUTS = {False: 18.0, True: 7.0}  # passes with changed inputs or all weights rounded; where it is brief
+CHANGED_LAYERS = {False: 32.0 * MOST_LAYERS, True: 4.0 * FEW_LAYERS}  # from a layer on: half of all, on average
 OF_LAYERS = ("flatness", "duality")
 TOO_LONG = "all samples would take about {exact}, more than --budget leaves"
+ENOUGH_TESTS = "as many tell it closely enough"
 TOO_LARGE = "the exact form would take more memory than --memory leaves"
 QUICK = "Left out by --quick."
+PADDED = "Left out: the scores at positions without a label, of which nothing is asked, would count like the others."
 
 
 @dataclass(frozen=True)
@@ -52,9 +74,11 @@ class Workload:
     cost: Cost  # of one sample's forward pass
     layers: Sequence[DenseLayer]
     curved: bool  # whether the network may be curved behind a layer
-    beyond: int  # parameters outside the dense layers
+    beyond: int  # parameters outside the dense layers …
+    formed: float  # … and the share of all parameters that has no closed form for its gradients
     input_numbers: int  # of one sample; 0 where it has no derivative
     convolves: bool
+    tagging: bool = False  # whether the scores are those of many positions
 
 
 def budget_seconds(budget: str) -> float | None:
@@ -78,6 +102,8 @@ def make_plan(work: Workload, settings: Settings, memory: int, speeds: tuple[flo
     exact = exact_operations(work, settings)
     if settings.quick:
         exact = {name: operations for name, operations in exact.items() if name in ("start", "forward", *OF_LAYERS)}
+    if work.tagging:
+        exact.pop("sensitivity", None)
     too_large = exact_bytes(work, settings) > max(memory, ALWAYS_THERE)
     plan = Plan(
         budget=budget,
@@ -88,11 +114,42 @@ def make_plan(work: Workload, settings: Settings, memory: int, speeds: tuple[flo
     )
     fits = budget is None or sum(exact.values()) / double <= FITS * budget
     if fits and not too_large:
-        stages = [PlannedStage(name=name, seconds=operations / double) for name, operations in exact.items()]
-        return replace(plan, speed=speeds[0], stages=[*stages, *_left_out(settings)])
+        stages = [_exact(name, operations / double) for name, operations in exact.items()]
+        stages[1:1] = _small_changes(work, settings, budget, double)
+        return replace(plan, speed=speeds[0], stages=[*stages, *_left_out(work, settings)])
     limits = Limits(budget if budget is not None else float("inf"), too_large, single)
-    stages = [_stage(name, operations / single, work, limits) for name, operations in exact.items()]
-    return replace(plan, arithmetic="float32", speed=single, stages=[*_together(stages, work), *_left_out(settings)])
+    stages = _together([_stage(name, operations / single, work, limits) for name, operations in exact.items()], work)
+    stages = [replace(stage, seconds=stage.seconds + _beside(stage, work) / single) for stage in stages]
+    stages[1:1] = _small_changes(work, settings, budget, single)
+    return replace(plan, arithmetic="float32", speed=single, stages=[*stages, *_left_out(work, settings)])
+
+
+def _small_changes(work: Workload, settings: Settings, budget: float | None, speed: float) -> list[PlannedStage]:
+    """Of inputs and weights: on as many test samples as its own share of the budget allows; no other stage minds."""
+    if settings.quick:
+        return []
+    share = float("inf") if budget is None else CHANGES_SHARE * budget
+    full, brief = (_small_changes_on(work, share, speed, brief) for brief in (False, True))
+    stage = full if full.seconds <= share or full.tests == work.tests <= LEAST_TESTS else brief
+    if budget is not None and stage.seconds > max(LARGEST_SHARE * budget, 1.0):
+        why = TOO_LONG.replace("all", f"{stage.tests}").format(exact=readable_seconds(stage.seconds))
+        return [PlannedStage(name=CONSEQUENCES, form="skipped", why=why)]
+    return [stage]
+
+
+def _small_changes_on(work: Workload, share: float, speed: float, brief: bool) -> PlannedStage:
+    """On as many samples as fit into `share` seconds, but no fewer than a few."""
+    layers = min(1.0, len(work.layers) / (FEW_LAYERS if brief else MOST_LAYERS)) * CHANGED_LAYERS[brief]
+    passes = CHANGED_INPUTS[brief] * work.cost.operations + layers / 2 * work.cost.behind
+    each = OVERHEAD * passes / speed  # seconds of a sample
+    tests = min(work.tests, MOST_TESTS, max(LEAST_TESTS, _power_of_two(share / each / (1 + 1 / TESTS_PER_TRAIN))))
+    fits = tests == min(work.tests, MOST_TESTS) and not brief
+    trains = min(work.samples, MOST_TESTS // TESTS_PER_TRAIN if fits else max(LEAST_TESTS, tests) // TESTS_PER_TRAIN)
+    stage = PlannedStage(name=CONSEQUENCES, samples=trains, tests=tests, brief=brief, seconds=(tests + trains) * each)
+    if tests == work.tests and not brief:
+        return stage
+    why = ENOUGH_TESTS if fits else TOO_LONG.format(exact=readable_seconds(work.tests * each))
+    return replace(stage, form="sampled", why=why)
 
 
 @dataclass(frozen=True)
@@ -104,9 +161,10 @@ class Limits:
     speed: float  # operations per second in single precision
 
 
-def _left_out(settings: Settings) -> list[PlannedStage]:
-    names = ("fisher", "sensitivity", "checks") if settings.quick else ()
-    return [PlannedStage(name=name, form="skipped", why=QUICK) for name in names]
+def _left_out(work: Workload, settings: Settings) -> list[PlannedStage]:
+    why = dict.fromkeys((CONSEQUENCES, "fisher", "sensitivity", "checks"), QUICK) if settings.quick else {}
+    why |= {"sensitivity": PADDED} if work.tagging else {}
+    return [PlannedStage(name=name, form="skipped", why=reason) for name, reason in why.items()]
 
 
 def _together(stages: list[PlannedStage], work: Workload) -> list[PlannedStage]:
@@ -123,6 +181,27 @@ def _together(stages: list[PlannedStage], work: Workload) -> list[PlannedStage]:
             stage = replace(stage, form="sampled", samples=samples, why="as flatness is")
         found.append(stage)
     return found
+
+
+def _beside(stage: PlannedStage, work: Workload) -> float:
+    """Operations of a sampled form that do not grow with its samples."""
+    if stage.form != "sampled":
+        return 0.0
+    F, weights = work.cost.operations, sum(layer.in_features * layer.out_features for layer in work.layers)
+    inner = any(layer.cut_point for layer in work.layers[:-1])
+    spectra = sum(
+        min(layer.in_features, layer.out_features) * layer.in_features * layer.out_features for layer in work.layers
+    )
+    columns = stage.columns**2 * sum(
+        layer.in_features + layer.out_features for layer in work.layers if layer.tokens == 1
+    )
+    parts = {
+        "flatness": DRAWS * DRAWN * weights + 2 * columns,
+        "duality": WALKED * F * inner,
+        "sensitivity": 4 * spectra,
+        "checks": DRAWS / 2 * DRAWN * weights + PROBED * F * work.curved,
+    }
+    return OVERHEAD * parts.get(stage.name, 0.0)
 
 
 def exact_bytes(work: Workload, settings: Settings) -> int:
@@ -144,10 +223,10 @@ def exact_operations(work: Workload, settings: Settings) -> dict[str, float]:
     parts = {
         "forward": (PARITY + n + work.tests) * F,
         "flatness": layers,
-        "duality": 2 * work.tests * F + min(work.tests, CHECKED) * F * len(work.layers),
-        "fisher": pool * BACKWARD * F + grams,
-        "sensitivity": inside + algebra,
-        "checks": 4 * min(1.0, CHECKED / n) * layers,
+        "duality": (2 * work.tests + PAIRS * len(work.layers)) * F,
+        "fisher": pool * (BACKWARD + FORMED * work.formed) * F + grams,
+        "sensitivity": inside + algebra + n * C * FORMED * work.formed * F,
+        "checks": 4 * min(1.0, CHECKED / n) * layers + REPEATED * F,
     }
     return {name: OVERHEAD * operations for name, operations in parts.items()}
 
@@ -177,7 +256,7 @@ def _stage(name: str, exact: float, work: Workload, limits: Limits) -> PlannedSt
     """The exact form where it costs next to nothing or there is no other; else the sampled one."""
     too_large = name == "flatness" and limits.too_large
     if name not in SHARES or (exact <= NEXT_TO_NOTHING * limits.budget and not too_large):
-        return PlannedStage(name=name, seconds=exact)
+        return _exact(name, exact)
     each, share = _sampled_seconds(name, work, limits.speed), SHARES[name] * limits.budget
     samples = min(MOST_SAMPLES[name], max(LEAST_SAMPLES[name], _power_of_two(share / each)), work.samples)
     columns, seconds = 0, samples * each
@@ -189,12 +268,16 @@ def _stage(name: str, exact: float, work: Workload, limits: Limits) -> PlannedSt
     return PlannedStage(name=name, form="sampled", samples=samples, columns=columns, seconds=seconds, why=why)
 
 
+def _exact(name: str, seconds: float) -> PlannedStage:
+    return PlannedStage(name=name, seconds=seconds + START * (name == "forward"))
+
+
 def _sampled_seconds(name: str, work: Workload, speed: float) -> float:
     """Of one sample in the sampled form of a stage."""
     F, C = work.cost.operations, work.outputs
     passes = {
         "flatness": F + 2 * BACKWARD * F,
-        "fisher": F + BACKWARD * F,
+        "fisher": 4 * (F + BACKWARD * F) + FORMED * work.formed * F,
         "sensitivity": F + min(C, 40) * BACKWARD * F,
         "checks": 4 * (F + min(C, 40) * BACKWARD * work.cost.behind),
     }

@@ -19,6 +19,7 @@ MEASURE = "measure "  # how the suite names the stage of a measure
 UNMEASURED = ("forward", "capture", "checks")  # stages of a plan that are no measure
 CAPTURED = 0.5  # of an exact measure of the layers, that the capture pass takes for it
 ENOUGH = 0.1  # of a plan, after which its pace is known
+WIDEST = 60  # letters of a line in a notebook's cell
 SLOWEST = 8.0  # and the least and most that the pace is trusted to be
 
 
@@ -204,8 +205,26 @@ class _Left:
         return self._progress.left()
 
 
-def progress_for(quiet: bool) -> Progress:
+class CellProgress(Progress):
+    """One line in a notebook's cell that says what is being done, and goes when all is."""
+
+    def begin(self, name: str, words: str) -> None:
+        """In the place of the words before."""
+        self._say(f"\r{words} …".ljust(WIDEST))
+
+    def close(self) -> None:
+        """Leaves nothing behind."""
+        self._say("\r" + " " * WIDEST + "\r")
+
+    def _say(self, words: str) -> None:
+        with suppress(OSError, ValueError):
+            print(words, end="", file=sys.stderr, flush=True)
+
+
+def progress_for(quiet: bool, in_cell: bool = False) -> Progress:
     """A bar where stderr is a terminal, lines where it is none, and nothing where silence was asked for."""
     if quiet:
         return Progress()
+    if in_cell:
+        return CellProgress()
     return TerminalProgress() if sys.stderr.isatty() else LineProgress()

@@ -7,21 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit.data.dataset import Data
+from audit.data.doctor.feedings import DARKEST, FEWEST_PIXELS
 from audit.maths.shares import balanced_accuracy, chance, no_better_than_guessing
 from audit.measures.contract import Audit
 from audit.measures.gap.measure import r_squared
 from audit.measures.hygiene.block import Hygiene
 from audit.measures.suite import Results
 from audit.network.records import Outcome
+from audit.report.doctor import Doctor
 from audit.settings import Settings
 
-FEWEST_PIXELS = 64  # numbers in a sample, below which it is no image
-DARKEST = 127  # images whose brightest pixel is below this may be anything
 
-
-def find_warnings(audit: Audit, results: Results) -> list[str]:
-    """What a reader must know before any number: a guesser, a leaked test split, a split of our own making."""
-    warnings = [chance_warning(audit.train_outcome, audit.data.classes), pixel_warning(audit.data, audit.settings)]
+def find_warnings(audit: Audit, results: Results, doctor: Doctor) -> list[str]:
+    """What a reader must know before any number: a wrongly fed model, a leaked test split, a split of our making."""
+    warnings = _feeding_warnings(audit, doctor)
     hygiene = results.measurements["hygiene"].network
     if isinstance(hygiene, Hygiene) and hygiene.leaked.void:
         warnings.append(f"The verdict is void. {hygiene.leaked.why[:1].upper()}{hygiene.leaked.why[1:]}")
@@ -31,6 +30,26 @@ def find_warnings(audit: Audit, results: Results) -> list[str]:
             "gap says nothing about new data."
         )
     return [warning for warning in warnings if warning is not None]
+
+
+def _feeding_warnings(audit: Audit, doctor: Doctor) -> list[str | None]:
+    """How to feed the model, where the doctor knows; else that it guesses, or may be fed raw pixels."""
+    other, order = doctor.preferred, doctor.misordered
+    if other is not None:
+        known = f"with {other.cure}" if other.cure.startswith("--") else f"otherwise ({other.cure})"
+        losses = f"{other.loss:.3g} instead of {doctor.trials[0].loss:.3g}"
+        return [
+            f"The model is probably not fed as in training. Fed {known}, its mean loss on {doctor.samples} train "
+            f"samples is {losses}; correct that before believing any number below."
+        ]
+    if order is not None:
+        return [
+            f"The classes are probably in another order than the model's outputs: {order.right:.1%} of the train "
+            f"samples are answered rightly, and {order.right_if_moved:.1%} would be with {order.cure}; correct that "
+            "before believing any number below."
+        ]
+    pixels = None if doctor.best_as_fed else pixel_warning(audit.data, audit.settings)
+    return [chance_warning(audit.train_outcome, audit.data.classes), pixels]
 
 
 def pixel_warning(data: Data, settings: Settings) -> str | None:
@@ -53,32 +72,18 @@ def chance_warning(train: Outcome, classes: Sequence[str] | None) -> str | None:
 
 
 def _class_warning(train: Outcome, outputs: int) -> str | None:
+    n, train = len(train.loss), train.by_position
     labels, wrong = np.asarray(train.labels), np.asarray(train.wrong)
     classes = [labels == label for label in np.unique(labels)]
-    rows = [(int(members.sum()), float(wrong[members].mean())) for members in classes]
+    rows = [(min(int(members.sum()), n), float(wrong[members].mean())) for members in classes]
     balanced, guess = balanced_accuracy(rows), chance(outputs)
     if not no_better_than_guessing(rows, guess):
         return None
-    relabelled = _best_relabelling(train)
-    hint = (
-        f" If each predicted class is renamed to the label it meets most, {relabelled:.0%} are right: the class order "
-        "is probably wrong (set `classes`)."
-        if relabelled > 2 * guess and relabelled > 0.5
-        else ""
-    )
     return (
         f"The model is no better than guessing on its own train data ({1 - wrong.mean():.1%} right, balanced over "
         f"classes {balanced:.1%}, chance {guess:.1%}). Preprocessing (scale, mean/std, channel order) or class order "
-        f"is probably not what the model was trained with; correct it before believing any number below.{hint}"
+        f"is probably not what the model was trained with; correct it before believing any number below."
     )
-
-
-def _best_relabelling(train: Outcome) -> float:
-    """Accuracy if every predicted class were called by the label it meets most."""
-    scores, labels = train.scores, np.asarray(train.labels)
-    predicted = scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] >= 0).astype(int)
-    right = sum(np.bincount(labels[predicted == label]).max() for label in np.unique(predicted))
-    return float(right / len(labels)) if len(np.unique(predicted)) > 1 else 0.0
 
 
 def _regression_warning(train: Outcome) -> str | None:

@@ -18,7 +18,6 @@ from audit.measures.flatness.block import NetworkFlatness
 from audit.measures.flatness.terms import terms_of
 from audit.measures.suite import Results
 from audit.network.layers import DenseLayer
-from audit.network.loss import SquaredError
 from audit.network.record import LayerProducts, Products, Record
 
 Columns = dict[str, NDArray[np.float64]]
@@ -39,8 +38,8 @@ def input_terms(audit: Audit) -> Columns:
             return {}
         K, gram = products.input_map
         largest.append(largest_singular_value(K))
-        if not isinstance(record.loss_function, SquaredError):
-            slopes.append(squared_slope(record.loss_function, record.f, K, gram))
+        if record.loss_function.class_per_sample:
+            slopes.append(squared_slope(record.loss_function, record.f, record.y, K, gram))
     found = {"network.sensitivity.mls": largest, "network.fisher.robustness": slopes}
     return {key: torch.cat(column).double().cpu().numpy() for key, column in found.items() if column}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,10 +20,11 @@ from audit.model.base import Model
 from audit.model.batches import as_fed
 from audit.model.packing import continuous_only
 from audit.network.capture import Capture
+from audit.network.closed_forms import form_of
 from audit.network.cost import forward_cost, machine_speed
 from audit.network.hooks import has_convolutions, scores
 from audit.network.layers import Layers, PassedBy, find_layers, nothing_to_measure
-from audit.network.loss import LOSS_OF_TASK
+from audit.network.loss import loss_of
 from audit.network.memory import budget_bytes, bytes_per_sample, chunk_size, without_what_does_not_fit
 from audit.network.parameter_gradients import other_parameters
 from audit.network.records import Outcome, Records
@@ -62,7 +63,7 @@ def set_up_audit(model: Model, data: Data, task: str, settings: Settings, plan: 
     capture = Capture(
         network,
         layers.dense,
-        LOSS_OF_TASK[task],
+        loss_of(task, len(data.classes or ())),
         chunks.size,
         model.input.batch,
         chunks.side_by_side,
@@ -111,6 +112,7 @@ def _last_only(layers: Layers) -> Layers:
 def _workload(model: Model, example: Tensor, layers: Layers, splits: tuple[Tensor, Tensor]) -> Workload:
     network, (train, test) = model.network, splits
     continuous = continuous_only(model.input, torch.ones_like(example[:1]).flatten(1))
+    others = other_parameters(network, layers.dense)
     return Workload(
         samples=len(train),
         tests=len(test),
@@ -118,10 +120,19 @@ def _workload(model: Model, example: Tensor, layers: Layers, splits: tuple[Tenso
         cost=forward_cost(network, example, [layer.module for layer in layers.dense]),
         layers=layers.dense,
         curved=not is_piecewise_linear(network),
-        beyond=sum(network.get_parameter(name).numel() for name in other_parameters(network, layers.dense)),
+        beyond=sum(network.get_parameter(name).numel() for name in others),
+        formed=_share_without_form(network, others),
         input_numbers=int(continuous.sum()) if example.is_floating_point() else 0,
         convolves=has_convolutions(network),
+        tagging=model.per_position is not None,
     )
+
+
+def _share_without_form(network: nn.Module, names: Sequence[str]) -> float:
+    """The share of the parameters whose gradients have no closed form: recurrent layers, free parameters."""
+    held = {name: network.get_submodule(name.rpartition(".")[0]) for name in names}
+    formed = sum(network.get_parameter(name).numel() for name, module in held.items() if form_of(module) is None)
+    return formed / max(1, sum(value.numel() for value in network.parameters()))
 
 
 def _sampled_curvature(

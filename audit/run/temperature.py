@@ -34,14 +34,18 @@ class Tempered(nn.Module):
 def at_train_loss(audit: Audit, wanted: float) -> Model:
     """The audited model with the factor that brings its mean train loss to `wanted`; its layers keep their names."""
     factor = find_factor(audit, wanted)
-    model = audit.model
+    note = f"The scores were multiplied by {factor:.6g}, so that the mean train loss is {wanted:.6g}."
+    return tempered(audit.model, factor, note)
+
+
+def tempered(model: Model, factor: float, *notes: str) -> Model:
+    """The model with its scores multiplied by a factor; its layers keep their names."""
     paths = [path for path, _ in model.network.named_modules()]
     names = {_moved(path): model.names.get(path, path) or "(top level)" for path in paths}
     ops = {_moved(path): op for path, op in model.ops.items()}
-    note = f"The scores were multiplied by {factor:.6g}, so that the mean train loss is {wanted:.6g}."
     network = Tempered(model.network, factor).eval()
-    notes = (*model.notes, note)
-    return replace(model, network=network, names=names, ops=ops, notes=notes, factor=model.factor * factor)
+    every = (*model.notes, *notes)
+    return replace(model, network=network, names=names, ops=ops, notes=every, factor=model.factor * factor)
 
 
 def find_factor(audit: Audit, wanted: float) -> float:

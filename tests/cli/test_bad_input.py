@@ -192,7 +192,7 @@ def test_classes_that_the_model_file_calls_otherwise(run: Run) -> None:
 
 
 def test_a_folder_that_takes_no_files(run: Run) -> None:
-    sentence = run("nowhere.onnx", "data", "-o", "/proc/report")
+    sentence = run("model.onnx", "data", "-o", "/proc/report")
     assert sentence.startswith("/proc/report: cannot be written to (")
 
 
@@ -289,7 +289,7 @@ def test_a_state_dict_needs_an_architecture(run: Run) -> None:
     ("flags", "sentence"),
     [
         (("--seed", "x"), "--seed: 'x' is not a whole number (seed of every random choice)."),
-        (("--task", "guess"), "--task: 'guess' is not one of auto, classification, binary, regression."),
+        (("--task", "guess"), "--task: 'guess' is not one of auto, classification, binary, regression, tagging."),
         (("-f", "docx"), "-f: 'docx' names no format that exists; choose among html, pdf, json, md"),
         (
             ("--config", "none.toml"),

@@ -79,7 +79,9 @@ def test_a_report_says_what_it_found_and_where_it_is(folder: Path) -> None:
     assert printed[0] == "model.onnx: classification, 207 parameters, 3 dense layers measured, 0 layers passed by"
     assert printed[1] == "data: npz, 110 train and 60 test samples"
     assert re.fullmatch(r"agrees with onnxruntime to \d\.\de-\d\d on 64 samples \(tolerance \d\.\de-\d\d\)", printed[2])
-    assert printed[3].startswith(
+    line = report["bottom_line"]
+    assert printed[3:5] == [f"bottom line: {line['level']}. {line['sentence']}", f"what to do next: {line['advice']}"]
+    assert printed[5].startswith(
         f"loss   train {report['gap']['train_loss']:.4g}, test {report['gap']['test_loss']:.4g}"
     )
     assert printed[-4:] == [f"out/report.{ending}" for ending in ENDINGS]
@@ -117,6 +119,13 @@ def test_pages_are_drawn_again_elsewhere_without_torch(folder: Path, tmp_path: P
     assert sorted(printed.split()) == ["pages/report.html", "pages/report.json", "pages/report.md"]
     for name in ("report.html", "report.json"):
         assert (tmp_path / "pages" / name).read_bytes() == (folder / "out" / name).read_bytes()
+
+
+def test_short_pages_have_no_appendix(folder: Path, tmp_path: Path) -> None:
+    done("render", folder / "out" / "report.json", "-o", "pages", "-f", "html,json", "--short", cwd=tmp_path)
+    page, whole = ((place / "report.html").read_text() for place in (tmp_path / "pages", folder / "out"))
+    assert 'id="appendix"' in whole and 'id="appendix"' not in page and 'id="sign-off"' in page
+    assert (tmp_path / "pages" / "report.json").read_bytes() == (folder / "out" / "report.json").read_bytes()
 
 
 def test_layers_as_a_table_and_as_json(folder: Path) -> None:

@@ -19,9 +19,11 @@ from audit.cli import COMMANDS
 # A command that reaches its own work, and a module that it needs there.
 ASKED = {
     "report": (("report", *SAMPLE, "-q"), "audit.run.pipeline"),
+    "twins": (("twins", *SAMPLE, "-q"), "audit.twins.make"),
     "check": (("check", EXAMPLE), "audit.policy"),
     "compare": (("compare", EXAMPLE, EXAMPLE), "audit.compare.compare"),
     "history": (("history", EXAMPLE.parent), "audit.history.timeline"),
+    "overview": (("overview", EXAMPLE.parent), "audit.history.overview"),
     "verify": (("verify", EXAMPLE, *SAMPLE), "audit.report.reproduction"),
     "init": (("init",), "audit.policy.parse"),
     "config": (("config",), "audit.policy"),
@@ -32,9 +34,11 @@ ASKED = {
 }
 UNUSABLE = {
     "report": ("report", "model.onnx", "data", "-f", "docx"),
+    "twins": ("twins", "model.onnx", "data", "--kinds", "nothing-of-ours"),
     "check": ("check", "nowhere.json"),
     "compare": ("compare", "nowhere.json", "nowhere.json"),
     "history": ("history", "nowhere"),
+    "overview": ("overview", "nowhere"),
     "verify": ("verify", "nowhere.json", "model.onnx", "data"),
     "init": ("init", "nowhere"),
     "config": ("config", "--config", "nowhere.toml"),

@@ -39,7 +39,8 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_model_is_audited_judged_and_the_files_asked_for_are_written(release: Path, forks: Forks) -> None:
-    *rules, last = (release / "printed").read_text().splitlines()
+    *rules, last, first_file, second_file = (release / "printed").read_text().splitlines()
+    assert [first_file, second_file] == [str(Path("out", name)) for name in ("report.json", "report.junit.xml")]
     statuses = [line.split("  ")[0].strip() for line in rules]
     kept = statuses.count("passed")
     assert set(statuses) == {"passed", "not measurable"}
@@ -92,7 +93,7 @@ def test_a_warning_passes_unless_strict(forks: Forks, tmp_path: Path) -> None:
     assert forks.run(*asked, cwd=tmp_path).returncode == 0
     strict = forks.run(*asked, "--strict", cwd=tmp_path)
     assert strict.returncode == 1
-    assert strict.stdout.splitlines()[0].startswith("inconclusive (fails)  gap.error_gap.max  0.072 (95 % interval")
+    assert strict.stdout.splitlines()[0].startswith("inconclusive (fails)  gap.error_gap.max  7.20 % (95 % interval")
 
 
 def test_what_cannot_be_judged_is_said(forks: Forks, tmp_path: Path) -> None:

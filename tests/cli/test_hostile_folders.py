@@ -16,8 +16,8 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from audit.cli import main
-from audit.config import DESCRIBES_DATA
 from audit.settings import KINDS, flag
+from audit.settings.config import DESCRIBES_DATA
 
 X = np.random.default_rng(1).normal(size=(12, 4)).astype(np.float32)
 VALUES = {bool: "true", int: "3", float: "0.5", str: '"evil"'}

@@ -82,6 +82,13 @@ def test_a_later_audit_follows_the_plan_it_is_given_or_that_of_its_baseline(aske
     assert asked("verify", "first/report.json", "model.onnx", "data", "-q").endswith("reproduced\n")
 
 
+def test_a_budget_that_is_none_is_refused_before_any_work(asked: Asked) -> None:
+    with pytest.raises(
+        UsageError, match="--budget: 'soon' is not an amount of time; write it like 90s, 5m, 1h or none"
+    ):
+        asked("report", "model.onnx", "data", "--budget", "soon")
+
+
 def test_a_plan_has_its_own_budget(asked: Asked) -> None:
     audited(asked, "planned")
     with pytest.raises(UsageError, match="--plan: a plan has its own budget; leave --budget out, or --plan"):
@@ -111,9 +118,15 @@ def test_a_quick_audit_measures_the_head_layer_and_says_what_it_left_out(asked: 
     assert quick.network.sensitivity is None and quick.network.fisher.skipped == "Left out by --quick."
     assert {"hessian-probe", "rescaling-layers", "determinism"}.isdisjoint(check.id for check in quick.checks)
     left_out = [entry.what for entry in quick.not_judged if entry.why == "Left out by --quick."]
-    assert left_out[:2] == ["Fisher information", "Sensitivity and volume"]
+    assert left_out[:3] == ["What small changes do", "Fisher information", "Sensitivity and volume"]
     assert not {"sensitive-inputs", "volume", "pac-bayes"} & {finding.id for finding in quick.findings}
     assert Path("quick/report.html").read_text().count("Left out by --quick.") >= 3
+    compared = json.loads(asked("compare", "quick/report.json", "whole/report.json", "--json", "-f", "json"))
+    reasons = {number["key"]: number["skipped"] for number in compared["numbers"]}
+    assert reasons["gap.test_loss"] is None
+    assert reasons["network.flatness.trace_sum"].startswith(
+        "not compared: one of the two reports was made with --quick"
+    )
     followed = audited(asked, "followed", "--plan", "quick/report.json")
     assert (followed.layers, followed.network) == (quick.layers, quick.network)
 

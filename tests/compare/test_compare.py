@@ -18,6 +18,7 @@ from audit.compare.differences import gap_differences
 from audit.compare.recipes import compare_groups, compare_recipes
 from audit.errors import UsageError
 from audit.maths.intervals import mean_interval, share_interval
+from audit.report.blocks import FeatureValue, Gallery, SampleFeatures, Thumbnail
 
 N = 400
 
@@ -312,3 +313,37 @@ def test_calibration_that_only_one_report_has_is_not_compared():
     assert told.skipped is not None and told.skipped.startswith("not measured in one of them")
     neither = [Named(each.name, replace(each.report, calibration=None)) for each in (old, new)]
     assert all(number.section != "calibration" for number in compare_reports(*neither, "").numbers)
+
+
+def test_the_samples_that_changed_most_are_named_those_with_another_answer_first() -> None:
+    old = split([0.1, 2.0, 0.2, 3.0, 0.5, 0.4], [0, 1, 0, 1, 0, 0])
+    new = split([0.3, 0.1, 1.5, 9.0, 0.5, 1.4], [0, 0, 1, 1, 0, 1])
+    found = compare_reports(made("a", test=old), made("b", test=new), "").samples
+    assert [(each.index, each.old_wrong, each.new_wrong) for each in found.worse] == [
+        *((2, False, True), (5, False, True), (3, True, True), (0, False, False))
+    ]
+    assert [(each.index, each.old_loss, each.new_loss) for each in found.better] == [(1, 2.0, 0.1)]
+
+
+def test_the_same_answers_changed_no_sample() -> None:
+    same = split(np.linspace(0, 1, 20), answers(20, 0.3, 0))
+    found = compare_reports(made("a", test=same), made("b", test=same), "").samples
+    assert found.worse == found.better == []
+
+
+def test_pictures_come_from_either_report_or_from_the_data_at_hand() -> None:
+    shown = {"split": "test", "width": 1, "height": 1}
+    pictures = [Thumbnail(index=index, png=png, **shown) for index, png in ((0, "old"), (1, "old"))]
+    galleries = [
+        Gallery(thumbnails=pictures, pairs=[]),
+        Gallery(thumbnails=[replace(pictures[1], png="new")], pairs=[]),
+    ]
+    old, new = split([0.0, 0.0, 0.0], [0, 0, 0]), split([3.0, 2.0, 1.0], [1, 1, 1])
+    sides = [
+        made(name, test=part, gallery=gallery) for name, part, gallery in zip("ab", (old, new), galleries, strict=True)
+    ]
+    found = compare_reports(*sides, "").samples.worse
+    assert [each.picture and each.picture.png for each in found] == ["old", "new", None]
+    rows = [SampleFeatures(index=2, features=[FeatureValue(name="age", value=80.0, deviations=4.0)])]
+    found = compare_reports(*sides, "", shown=Gallery(thumbnails=[], pairs=[], rows=rows)).samples.worse
+    assert found[2].features[0].name == "age"

@@ -15,7 +15,7 @@ from PIL import Image
 
 from audit.data.dataset import Data, Split
 from audit.data.fit import Accepts, Wanted, matches
-from audit.data.preprocess import BILINEAR, guess_axes, resize, to_colour, to_gray
+from audit.data.preprocess import BILINEAR, guess_axes, resize, to_colour, to_gray, with_channels
 from audit.errors import DataError, UsageError
 from audit.settings import Settings
 
@@ -308,3 +308,30 @@ def test_ways_that_the_network_answers_alike_are_one_way(shape: tuple[int, ...],
     np.testing.assert_array_equal(out.reshape(4, -1), x.reshape(4, -1))
     with pytest.raises(DataError, match="of unstated shape in several ways"):
         fit(holding(x, layout="images"), None, lambda _: True, Settings(), lambda _: False)
+
+
+@pytest.mark.parametrize(("sample", "wanted", "word"), [((6, 5, 3), (1, 6, 5), "gray"), ((6, 5), (3, 6, 5), "rgb")])
+def test_other_channels_of_the_same_size_are_advised_not_another_size(
+    sample: tuple[int, ...], wanted: tuple[int, ...], word: str
+) -> None:
+    x = np.zeros((2, *sample), np.uint8)
+    text = refusal(holding(x, "hwc" if len(sample) == 3 else "hw"), wanted)
+    assert text.endswith(f"; say --channels {word} if that is what was done in training.")
+
+
+@pytest.mark.parametrize("axes", ["hwc", "chw"])
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_channels_of_stored_arrays(axes: str, kind: type) -> None:
+    rgb = np.random.default_rng(0).integers(0, 256, (3, 6, 5, 3)).astype(np.uint8)
+    x = (rgb if axes == "hwc" else np.moveaxis(rgb, 3, 1)).astype(kind)
+    gray, found = with_channels(x, axes, "gray")
+    assert found == "hw"
+    np.testing.assert_allclose(gray, to_gray(rgb), atol=0 if kind is np.uint8 else 0.51)
+    reversed_, found = with_channels(x, axes, "bgr")
+    assert found == axes
+    np.testing.assert_array_equal(reversed_, np.flip(x, axes.index("c") + 1))
+    np.testing.assert_array_equal(with_channels(x, axes, "rgb")[0], x)
+    colour, found = with_channels(rgb[..., 0], "hw", "rgb")
+    assert found == "hwc" and (colour == rgb[..., :1]).all()
+    with pytest.raises(UsageError, match=r"^--channels gray: samples of shape \(4,\) are not images of one or three"):
+        with_channels(np.zeros((2, 4)), "features", "gray")

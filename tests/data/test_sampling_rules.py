@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from audit.data import read_data
 from audit.data.sampling import apportion, apportion_to_all, sample, strata
+from audit.errors import UsageError
 from audit.settings import Settings
 
 class_sizes = st.lists(st.integers(2, 40), min_size=1, max_size=6)
@@ -161,6 +162,8 @@ def test_class_folders_alone_are_a_lone_split(tmp_path: Path) -> None:
 
 def test_a_folder_with_both_splits_needs_no_share(tmp_path: Path) -> None:
     write_both(tmp_path, folders.write_npz, *blobs(), 10)
-    data = read_data(tmp_path, Settings(test_fraction=0.5))
-    assert not data.split_is_ours
-    assert "The folder has its own test split, so --test-fraction was not needed." in data.notes
+    with pytest.raises(UsageError) as caught:
+        read_data(tmp_path, Settings(test_fraction=0.5))
+    assert str(caught.value) == (
+        f"--test-fraction: {tmp_path} has its own test split, which is used as it is; leave it out."
+    )

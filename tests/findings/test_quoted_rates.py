@@ -70,3 +70,27 @@ def test_how_often_the_gap_is_called_steep(recipe: str, words: str) -> None:
 
 def test_how_often_the_gap_is_called_flat() -> None:
     assert f"for {spoke('flat-gap', trained(*CLEAN, classes=3))} networks with clean labels" in ORIGIN["flat-gap"]
+
+
+DOCTOR = json.loads((SAMPLES / "doctor_rates.json").read_text(encoding="utf-8"))
+LABELS = ("two classes swapped", "classes shifted by one", "three classes in a circle")
+INPUTS = [way for way in DOCTOR["ways"] if way not in (*LABELS, "right")]
+
+
+def counted(kind: str, ways: Any) -> str:
+    return f"{sum(DOCTOR['ways'][way][kind] for way in ways)} of {sum(DOCTOR['ways'][way]['networks'] for way in ways)}"
+
+
+def test_what_the_doctor_found() -> None:
+    right, wrong = DOCTOR["ways"]["right"], [count for way, count in DOCTOR["ways"].items() if way != "right"]
+    assert right["networks"] == 60 and right["found"] == 0
+    assert sum(count["found"] for count in wrong) >= 0.9 * sum(count["networks"] for count in wrong)
+    for id, kind in (("preprocessing", "better"), ("class-order", "moved"), ("input-range", "out_of_range")):
+        assert f"it spoke for {counted(kind, ['right'])}" in ORIGIN[id]
+    assert f"in {counted('better', INPUTS)} cases" in ORIGIN["preprocessing"]
+    assert f"in {counted('moved', LABELS)} cases" in ORIGIN["class-order"]
+    of_norms = [row for row in DOCTOR["networks"] if row["norms"]]
+    fed = [row for row in of_norms if row["way"] == "right"]
+    otherwise = [row["odd_norm"] for row in of_norms if row["way"] in INPUTS]
+    assert f"of {len(fed)} with a BatchNorm" in ORIGIN["batch-norm"] and not any(row["odd_norm"] for row in fed)
+    assert f"{sum(otherwise)} of {len(otherwise)} fed otherwise were" in ORIGIN["batch-norm"]

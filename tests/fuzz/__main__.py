@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 
 import torch
 
 from fuzz.rounds import BATCH, broken
 from fuzz.targets import TARGETS
+
+BEGIN, END = "<!-- counts: begin -->", "<!-- counts: end -->"
 
 
 def main() -> int:
@@ -18,27 +21,51 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", choices=[[], *TARGETS], help="readers to try (default: all)")
     parser.add_argument("--inputs", type=int, default=1000, help="for each of them")
     parser.add_argument("--out", type=Path, default=Path("out/fuzz"), help="where counts and failures are kept")
+    parser.add_argument("--record", type=Path, help="a page whose table of counts is written anew")
     given = parser.parse_args()
     torch.set_num_threads(1)
     given.out.mkdir(parents=True, exist_ok=True)
-    kept = given.out / "done.json"
-    done: dict[str, int] = json.loads(kept.read_text()) if kept.exists() else {}
-    failures = 0
-    for name in given.targets or TARGETS:
-        stop = done.get(name, 0) + given.inputs
-        while done.get(name, 0) < stop:
-            seeds = range(done.get(name, 0), min(done.get(name, 0) + BATCH, stop))
-            with (given.out / "broken.jsonl").open("a") as file:
-                for failure in broken(name, seeds):
-                    failures += 1
-                    print(json.dumps(failure), file=file, flush=True)
-            done[name] = seeds.stop
-            kept.write_text(json.dumps(done, indent=2))
-        print(f"{name}: {done[name]:,} inputs so far", flush=True)
-    print(
-        f"{sum(done.values()):,} inputs in all; {failures} of this run broke the promise, see {given.out}/broken.jsonl"
-    )
+    failures = sum(tried(name, given.inputs, given.out) for name in given.targets or TARGETS)
+    done = counts(given.out)
+    said = f"{failures} of this run broke the promise, see {given.out}/broken.jsonl"
+    print(f"{sum(done.values()):,} inputs in all; {said}")
+    if given.record is not None:
+        record(given.record, given.out)
     return 1 if failures else 0
+
+
+def counts(out: Path) -> dict[str, int]:
+    """How many inputs each reader has been given so far."""
+    kept = out / "done.json"
+    done: dict[str, int] = json.loads(kept.read_text()) if kept.exists() else {}
+    return done
+
+
+def tried(name: str, inputs: int, out: Path) -> int:
+    """Gives one reader so many more; how many of them broke the promise."""
+    done, failures = counts(out), 0
+    stop = done.get(name, 0) + inputs
+    while done.get(name, 0) < stop:
+        seeds = range(done.get(name, 0), min(done.get(name, 0) + BATCH, stop))
+        with (out / "broken.jsonl").open("a") as file:
+            for failure in broken(name, seeds):
+                failures += 1
+                print(json.dumps(failure), file=file, flush=True)
+        done[name] = seeds.stop
+        (out / "done.json").write_text(json.dumps(done, indent=2))
+    print(f"{name}: {done[name]:,} inputs so far", flush=True)
+    return failures
+
+
+def record(page: Path, out: Path) -> None:
+    """Writes the counts of all runs into a page, between its two marks."""
+    done = counts(out)
+    failed = [json.loads(line)["target"] for line in (out / "broken.jsonl").read_text().splitlines()]
+    rows = [f"| {name} | {count:,} | {failed.count(name)} |" for name, count in sorted(done.items())]
+    total = f"| all | {sum(done.values()):,} | {len(failed)} |"
+    table = "\n".join([BEGIN, "| reader | inputs | broke the promise |", "|---|---|---|", *rows, total, END])
+    text = page.read_text(encoding="utf-8")
+    page.write_text(re.sub(f"{BEGIN}.*{END}", lambda _: table, text, flags=re.DOTALL), encoding="utf-8")
 
 
 raise SystemExit(main())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import json
 import random
 import zipfile
+from collections.abc import Iterator
 from typing import Any
+
+import onnx
+from google.protobuf.message import Message
 
 ODD = [None, "NaN", -1, 0, 10**30, 1e308, 2**63, "", [], {}, "x\x1b[2J", True, [1], 0.5, "{", " [1"]
 BYTES = [b"\0", b"\xff" * 4, b"\x80", b"PK\x03\x04", b"\n", b"{", b"9" * 40, (2**31 - 1).to_bytes(4, "little")]
@@ -65,6 +70,55 @@ def document(content: bytes, rng: random.Random) -> bytes:
         except (KeyError, IndexError):
             continue  # an earlier change took it away
     return json.dumps(value).encode()
+
+
+def graph(content: bytes, rng: random.Random) -> bytes:
+    """An ONNX file that parses, with fields of its nodes, attributes, weights and declarations changed."""
+    model = onnx.ModelProto.FromString(content)
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        messages = [message for message in _messages(model) if message.ListFields()]
+        message = rng.choice(messages)
+        field, value = rng.choice(message.ListFields())
+        if field.is_repeated:
+            _change_list(value, field, rng)
+        elif field.message_type is None:
+            with contextlib.suppress(ValueError, TypeError):
+                setattr(message, field.name, _other(value, rng))
+        else:
+            message.ClearField(field.name)
+    content = model.SerializeToString()
+    return content if isinstance(content, bytes) else b""
+
+
+def _messages(message: Message) -> Iterator[Message]:
+    yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in value if field.is_repeated else (value,):
+                yield from _messages(inner)
+
+
+def _change_list(values: Any, field: Any, rng: random.Random) -> None:
+    place = rng.randrange(len(values))
+    how = rng.randrange(3)
+    if how == 0:
+        del values[place]
+    elif how == 1 and field.message_type is not None:
+        values.add().CopyFrom(values[place])
+    elif field.message_type is None:
+        with contextlib.suppress(ValueError, TypeError):
+            values[place] = _other(values[place], rng)
+
+
+def _other(value: Any, rng: random.Random) -> Any:
+    """Another value of the same kind."""
+    if isinstance(value, bytes):
+        return bytes_of(value, rng)
+    if isinstance(value, str):
+        return rng.choice(["", "x", "Loop", "Relu", "MatMul", "Reshape", value + "\x1b", "a" * 3000])
+    if isinstance(value, float):
+        return rng.choice([0.0, -1.0, 1e38, float("nan"), float("inf")])
+    return rng.choice([0, 1, -1, 2, 7, 99, 10**6, 2**31 - 1, 2**40, -(2**62)])
 
 
 def _places(value: Any) -> Any:

@@ -148,8 +148,8 @@ def _png() -> bytes:
 
 
 def _settings(content: bytes) -> None:
-    from audit.config import ConfigFile, resolve
     from audit.policy import policy_in_force
+    from audit.settings.config import ConfigFile, resolve
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "gen-audit.toml")
@@ -175,10 +175,27 @@ def _report(content: bytes) -> None:
             compare_reports(Named("old", read_report(EXAMPLE)), Named("new", report), "compare")
 
 
+def _command(*arguments: str) -> Callable[[bytes], None]:
+    """The command line on a damaged report.json beside a sound one, in a folder of both."""
+
+    def use(content: bytes) -> None:
+        import audit.cli  # every command is known from here on
+
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "sound.json").write_bytes(EXAMPLE.read_bytes())
+            Path(folder, "damaged.json").write_bytes(content)
+            named = [argument.format(folder=folder) for argument in arguments]
+            audit.cli.app(named, standalone_mode=False)
+
+    return use
+
+
+OLD, NEW = "{folder}/sound.json", "{folder}/damaged.json"
 IDX = b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (12, 2, 2)) + bytes(48)
 SPLITS = ("train", "test")
 TARGETS: dict[str, Target] = {
     "onnx": Target((ROOT / "samples" / "healthy.onnx").read_bytes, mutate.bytes_of, _model(".onnx")),
+    "onnx-graph": Target((ROOT / "samples" / "healthy.onnx").read_bytes, mutate.graph, _model(".onnx")),
     "pt2": Target(_pt2, mutate.archive, _model(".pt2")),
     "torchscript": Target(_script, mutate.archive, _model(".pt")),
     "checkpoint": Target(_torch_file(_network().state_dict()), mutate.archive, _model(".pt")),
@@ -205,4 +222,7 @@ TARGETS: dict[str, Target] = {
     "settings": Target((ROOT / "audit" / "policy" / "default.toml").read_bytes, mutate.bytes_of, _settings),
     "report": Target(EXAMPLE.read_bytes, mutate.document, _report),
     "regression-report": Target(REGRESSION.read_bytes, mutate.document, _report),
+    "check": Target(EXAMPLE.read_bytes, mutate.document, _command("check", NEW, "--baseline", OLD)),
+    "compare": Target(EXAMPLE.read_bytes, mutate.document, _command("compare", OLD, NEW, "-o", "{folder}/out")),
+    "history": Target(EXAMPLE.read_bytes, mutate.document, _command("history", "{folder}", "-o", "{folder}/out")),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -169,3 +170,22 @@ def test_some_common_samples_do_not_make_one_line():
     one = made("runs/1.json", test=split(losses, losses, "x", range(10)))
     two = made("runs/2.json", test=split(losses, losses, "y", range(4, 14)))
     assert [len(line.steps) for line in history(one, two).lines] == [1, 1]
+
+
+def test_what_is_no_report_is_neither_waited_for_nor_a_fault(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "report.json")
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "long.json").write_text('{"n": ' + "9" * 5000 + "}")
+    with pytest.raises(UsageError, match="holds no report of gen-audit"):
+        read_folder(tmp_path)
+    (tmp_path / "damaged.json").write_text('{"schema": "gen-audit/1", "n": ' + "9" * 5000 + "}")
+    with pytest.raises(UsageError, match=r"damaged\.json: "):
+        read_folder(tmp_path)
+
+
+def test_a_file_without_end_is_not_read_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("audit.settings.limits.LARGEST_REPORT", 1000)
+    (tmp_path / "large.json").write_text(" " * 1001)
+    with pytest.raises(UsageError, match=r"large\.json: is larger than 128 MB, which no report is"):
+        read_folder(tmp_path)

@@ -28,6 +28,12 @@ def test_products_are_those_of_the_formed_columns(shape: tuple[int, int, int, in
     u, p = (torch.randn(4, shape[1], size, dtype=torch.float64) for size in shape[2:])
     others = torch.einsum("kto,kti->koi", u, p).flatten(1)
     torch.testing.assert_close(columns.inner(u, p), others @ A.T, rtol=EXACT, atol=EXACT)
+    weights = torch.randn(len(A), dtype=torch.float64)
+    M = torch.einsum("k,kn->n", weights, A).reshape(shape[2:])
+    torch.testing.assert_close(columns.combined(weights), M, rtol=EXACT, atol=EXACT)
+    for rows in (1, 100):  # in factors, and formed
+        x = torch.randn(rows, shape[3], dtype=torch.float64)
+        torch.testing.assert_close(columns.times(weights, x), x @ M.T, rtol=EXACT, atol=EXACT)
 
 
 @pytest.mark.parametrize("T", [1, 4])
@@ -37,7 +43,7 @@ def test_with_all_columns_the_pairs_are_those_of_the_matrix(T: int) -> None:
     expected = torch.linalg.eigvalsh(A.T @ A / 7).flip(0)[:10]
     torch.testing.assert_close(pairs.values, expected, rtol=1e-9, atol=1e-12)
     assert pairs.dropped == pytest.approx(0, abs=1e-12)
-    E = torch.stack([pairs.matrix(j) for j in range(len(pairs.values))]).flatten(1)
+    E = torch.stack([pairs.columns.combined(pairs.weights[j]) for j in range(len(pairs.values))]).flatten(1)
     torch.testing.assert_close(E @ E.T, torch.eye(len(E), dtype=E.dtype), rtol=0, atol=1e-7)
     torch.testing.assert_close(E @ (A.T @ A / 7), pairs.values[:, None] * E, rtol=1e-6, atol=1e-9)
     u, p = torch.randn(3, T, 5, dtype=torch.float64), torch.randn(3, T, 6, dtype=torch.float64)
@@ -64,7 +70,10 @@ def test_an_iteration_finds_the_same_pairs_as_all_of_them_at_once(monkeypatch: p
     monkeypatch.setattr("audit.maths.gram.WHOLE", 100)
     iterated = column_pairs(columns, 300, 0.0, 12)
     torch.testing.assert_close(iterated.values, at_once.values, rtol=1e-8, atol=0)
-    first, other = (torch.stack([pairs.matrix(j) for j in range(12)]).flatten(1) for pairs in (at_once, iterated))
+    first, other = (
+        torch.stack([pairs.columns.combined(pairs.weights[j]) for j in range(12)]).flatten(1)
+        for pairs in (at_once, iterated)
+    )
     torch.testing.assert_close((first * other).sum(1).abs(), torch.ones(12, dtype=torch.float64), rtol=1e-6, atol=0)
 
 

@@ -6,14 +6,14 @@ from dataclasses import fields
 from typing import get_args, get_type_hints
 
 import pytest
-from places import ROOT
+from places import EXAMPLE, ROOT
 
 from audit.measures.catalogue import CATALOGUE, Entry, LayerBlocks, NetworkBlocks, ReportBlocks
-from audit.measures.report import KNOWN_PATHS
+from audit.measures.report import KNOWN_PATHS, Report
 from audit.measures.suite import MEASURES
 from audit.render.cards import ALL_CARDS
 from audit.render.comparison_pages import SECTIONS as COMPARED_SECTIONS
-from audit.render.sections import CONTENTS
+from audit.render.order import appendix, body
 
 EVERY = pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.key)
 HOLDERS = (ReportBlocks, NetworkBlocks, LayerBlocks)
@@ -34,7 +34,10 @@ def test_it_is_known_by_one_key_everywhere(entry: Entry) -> None:
     assert measure.cards == entry.cards and measure.question.endswith("?")
     assert any(entry.key in {field.name for field in fields(holder)} for holder in HOLDERS)
     assert all(card.id.startswith(f"{entry.key}.") and card in ALL_CARDS for card in entry.cards)
-    assert CONTENTS[entry.key] == entry.title
+    report = Report.from_json(EXAMPLE.read_text(encoding="utf-8"))
+    drawn = [section for section in (*body(report, None), *appendix(report, None)) if section.key == entry.key]
+    assert [section.title for section in drawn] == ([] if entry.block(report) is None else [entry.title])
+    assert all(bool(section.decision) == (section in appendix(report, None)) for section in drawn)
 
 
 @EVERY

@@ -10,7 +10,7 @@ import head_networks
 import pytest
 import torch
 from formats import Writer, audited, data_of, differences, example_of, write_onnx, write_pt2, write_script, write_state
-from head_networks import ENDINGS, UNEXPLAINED, Branching, Network
+from head_networks import AT_POSITIONS, ENDINGS, UNEXPLAINED, Branching, Network
 from tolerances import EXACT
 from torch import Tensor
 
@@ -63,7 +63,7 @@ def truth(name: str, form: str, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", [name for name in ENDINGS if name != "two_rows"])
+@pytest.mark.parametrize("name", [name for name in ENDINGS if name not in (*AT_POSITIONS, "pixels")])
 def test_the_scores_beneath_a_final_layer(name: str, form: str, tmp_path: Path) -> None:
     model, x = model_of(form, name, tmp_path), torch.from_numpy(data_of("relu").x_train[:6])
     assert model.head == ENDINGS[name].head
@@ -88,9 +88,20 @@ def sentence(name: str, output: str) -> str:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_one_row_per_sample_is_asked_for_in_every_format(form: str, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"has shape \[.+, 2, 3\], not one row of scores per sample"):
-        model_of(form, "two_rows", tmp_path)
+@pytest.mark.parametrize("name", AT_POSITIONS)
+def test_scores_at_positions_are_put_in_a_row(name: str, form: str, tmp_path: Path) -> None:
+    model, x = model_of(form, name, tmp_path), torch.from_numpy(data_of("relu").x_train[:6])
+    assert (model.head, model.per_position) == (ENDINGS[name].head, 3)
+    found, answer = scores_of(model, x), copy.deepcopy(network(name)).double()(x.double()).detach()
+    torch.testing.assert_close(model.answer(found), answer.flatten(1), rtol=EXACT, atol=EXACT)
+    check_behaviour(model, x.numpy())
+    check_parity(model, x.numpy())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_row_per_sample_or_position_is_asked_for_in_every_format(form: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"has shape \[.+, 2, 2, 3\], not one row of scores per sample"):
+        model_of(form, "pixels", tmp_path)
 
 
 def test_one_network_gives_one_audit(tmp_path: Path) -> None:

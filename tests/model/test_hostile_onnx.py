@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,11 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from audit.errors import AuditError, ModelError
+from audit.errors import AuditError, BudgetError, ModelError
 from audit.model import load_model
+from audit.model.parity import check_behaviour
 from audit.settings import Settings
+from audit.settings.limits import memory_limited
 
 WEIGHTS = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 
@@ -61,37 +65,51 @@ def test_functions_that_call_each_other_are_counted(tmp_path: Path) -> None:
         ]
         functions.append(function(f"f{k}", pair))
     nodes = [helper.make_node("f29", ["x"], ["y"], domain="f"), helper.make_node("MatMul", ["y", "w"], ["f"])]
-    refused(model(nodes, functions), tmp_path, r"m\.onnx: its functions call each other more than 1,000,000 times")
+    refused(model(nodes, functions), tmp_path, r"m\.onnx: runs more than 40,000 operators, those of its functions")
     own = [function("f0", [helper.make_node("f0", ["a"], ["b"], domain="f")])]
     nodes[0] = helper.make_node("f0", ["x"], ["y"], domain="f")
-    refused(model(nodes, own), tmp_path, r"m\.onnx: its functions call each other")
+    refused(model(nodes, own), tmp_path, r"m\.onnx: runs more than 40,000 operators")
 
 
-def loop(turns: int) -> onnx.ModelProto:
+def test_a_graph_of_more_operators_than_any_network_has_is_refused(tmp_path: Path) -> None:
+    names = ["x", *(f"r{k}" for k in range(40_000))]
+    chain = [helper.make_node("Relu", [old], [new]) for old, new in pairwise(names)]
+    refused(model([*chain, helper.make_node("MatMul", [names[-1], "w"], ["f"])]), tmp_path, r"more than 40,000 op")
+
+
+def loop(turns: int, step: str = "Add") -> onnx.ModelProto:
     body = helper.make_graph(
-        [helper.make_node("Identity", ["c"], ["again"]), helper.make_node("Add", ["v", "v"], ["v2"])],
+        [helper.make_node("Identity", ["c"], ["again"]), helper.make_node(step, ["v", "v"], ["v2"])],
         "body",
         [
             helper.make_tensor_value_info("i", TensorProto.INT64, []),
             helper.make_tensor_value_info("c", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("v", TensorProto.FLOAT, [3]),
+            helper.make_tensor_value_info("v", TensorProto.FLOAT, None),
         ],
         [
             helper.make_tensor_value_info("again", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("v2", TensorProto.FLOAT, [3]),
+            helper.make_tensor_value_info("v2", TensorProto.FLOAT, None),
         ],
     )
     nodes = [
-        helper.make_node("Loop", ["turns", "go", "zero"], ["bias"], body=body),
+        helper.make_node("ConstantOfShape", ["size"], ["zero"]),
+        helper.make_node("Loop", ["turns", "go", "zero"], ["last"], body=body),
+        helper.make_node("ReduceSum", ["last"], ["bias"], keepdims=0),
         helper.make_node("Gemm", ["x", "w", "bias"], ["f"]),
     ]
-    return model(nodes, turns=np.array(turns), go=np.array(True), zero=np.zeros(3, np.float32))
+    size = np.array([3] if step == "Add" else [1000, 1000])
+    return model(nodes, turns=np.array(turns), go=np.array(True), size=size)
 
 
 def test_a_constant_loop_is_run_only_where_it_ends_soon(tmp_path: Path) -> None:
     refused(loop(2**62), tmp_path, r"m\.onnx: the model runs a loop; export the model unrolled")
     onnx.save(loop(3), tmp_path / "short.onnx")
     load_model(tmp_path / "short.onnx", Settings())
+
+
+def test_constants_are_computed_for_so_long_and_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("audit.model.onnx.constant_folding.LONGEST", 0.2)
+    refused(loop(10_000, "MatMul"), tmp_path, r"m\.onnx: its constants take more than 0\.2 seconds to compute; export")
 
 
 @pytest.mark.parametrize("op", ["ConstantOfShape", "Expand"])
@@ -114,6 +132,26 @@ def test_constants_beyond_the_budget_are_not_made(op: str, tmp_path: Path) -> No
 
         list_layers(path, Settings(memory="500MB"))
     assert time.process_time() - begin < 40
+
+
+def test_a_network_that_outgrows_the_budget_names_it(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Tile", ["x", "times"], ["wide"]),
+        helper.make_node("ReduceMax", ["wide"], ["top"], axes=[1]),
+        helper.make_node("Mul", ["x", "top"], ["y"]),
+        helper.make_node("MatMul", ["y", "w"], ["f"]),
+    ]
+    onnx.save(model(nodes, times=np.array([1, 10**8])), tmp_path / "m.onnx")
+    loaded = load_model(tmp_path / "m.onnx", Settings(memory="500MB"))
+    words = r"m\.onnx: the network takes more memory for 8 samples than the budget leaves"
+    with pytest.raises(BudgetError, match=words), memory_limited("500MB"):
+        check_behaviour(loaded, np.zeros((8, 4), np.float32))
+
+
+def test_a_pipe_is_no_model(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match=r"m\.onnx: is no ordinary file; give a \.onnx"):
+        load_model(tmp_path / "m.onnx", Settings())
 
 
 def broken(change: Callable[[onnx.TensorProto], None]) -> onnx.ModelProto:

@@ -284,9 +284,14 @@ def test_labels_alone_are_refused(tmp_path: Path) -> None:
         loaded(model, tmp_path, Settings(output="y"))
 
 
-def test_one_row_per_token_is_refused(tmp_path: Path) -> None:
+def test_one_row_per_token_is_put_in_one_row_per_sample(tmp_path: Path) -> None:
     model = graph([node("MatMul", ["x", "w"], ["y"])], {"w": weights(4, 3)}, shape=("n", 5, 4))
-    with pytest.raises(ModelError, match=r"'y' has shape \[n, 5, 3\], not one row of scores per sample"):
+    assert loaded(model, tmp_path).per_position == 3
+
+
+def test_one_row_per_pixel_is_refused(tmp_path: Path) -> None:
+    model = graph([node("MatMul", ["x", "w"], ["y"])], {"w": weights(4, 3)}, shape=("n", 5, 6, 4))
+    with pytest.raises(ModelError, match=r"'y' has shape \[n, 5, 6, 3\], not one row of scores per sample"):
         loaded(model, tmp_path)
 
 

@@ -346,6 +346,7 @@ ENDLESS = [
     "Symbol('s0', positive=True, integer=True, x=Integer(2)**Integer(10**9))",
     "factorial(99999999)",
     "99999999!",
+    f"Max({', '.join(f's{k}' for k in range(700))})",
 ]
 
 

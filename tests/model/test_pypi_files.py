@@ -62,11 +62,6 @@ REFUSED = [
         knobs={"fix_input": ("h=0", "c=0")},
         sentence="the answer for one sample depends on the other samples of its batch",
     ),
-    Shipped(
-        "rapidocr-onnxruntime==1.4.4",
-        "ch_PP-OCRv4_rec_infer.onnx",
-        sentence="has shape [n, ?, 6625], not one row of scores per sample, which a loss needs",
-    ),
     Shipped(AECMOS, "plcmos_v2.onnx", sentence="hold the others at a constant, such as --fix-input rater_embed=0."),
 ]
 

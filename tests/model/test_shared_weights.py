@@ -16,7 +16,7 @@ FILES = ("onnx", "onnx-13", "pt2", "torchscript")
 NAMING = re.compile(
     r"layers\.0\.(tied_with\.0|flatness\.skipped): "
     r"|network\.(flatness\.notes\.0|sensitivity\.sharpness_trace_skipped): "
-    r"|passed_by\.\d\.(name|op): |not_judged\.\d\.what: "
+    r"|passed_by\.\d\.(name|op): |not_judged\.\d\.what: |consequences\.changes\.\d+\.theory\.skipped: "
 )
 """Where a report names the second place of a weight, which each format calls by another name."""
 NUMBERS = (("fisher", "gamma"), ("sensitivity", "sharpness"), ("sensitivity", "adaptive_sharpness"))

@@ -14,7 +14,7 @@ from audit.curvature.hessian import LayerHessian
 from audit.maths.gram import column_pairs
 from audit.measures.contract import Audit
 from audit.network.energy_columns import choose_columns, energy_columns, forward_energies
-from audit.network.loss import LOSS_OF_TASK
+from audit.network.loss import LOSS_OF_TASK, TokenCrossEntropy
 from audit.network.score_curvature import score_curvature
 
 EXACT = 1e-10
@@ -77,12 +77,27 @@ def test_kept_columns_bound_every_eigenvalue(make_audit: AuditMaker, task: str, 
 def test_directions_of_the_scores_make_up_their_curvature(task: str, classes: int) -> None:
     torch.manual_seed(0)
     f = 3 * torch.randn(7, classes, dtype=torch.float64)
-    units = torch.eye(classes, dtype=torch.float64).expand(7, -1, -1)
-    whole = LOSS_OF_TASK[task].curvature_times(f, units)
-    found = score_curvature(LOSS_OF_TASK[task], f, classes)
+    y, units = torch.zeros(7, dtype=torch.int64), torch.eye(classes, dtype=torch.float64).expand(7, -1, -1)
+    whole = LOSS_OF_TASK[task].curvature_times(f, y, units)
+    found = score_curvature(LOSS_OF_TASK[task], f, y, classes)
     missing = whole - found.roots.mT @ found.roots
     assert float(torch.linalg.eigvalsh(missing).min()) >= -EXACT
     torch.testing.assert_close(found.trace, whole.diagonal(dim1=1, dim2=2).sum(1), rtol=EXACT, atol=EXACT)
     torch.testing.assert_close(found.roots.square().sum(2), found.sizes, rtol=EXACT, atol=EXACT)
     if classes <= 32:
+        torch.testing.assert_close(missing, torch.zeros_like(missing), rtol=0, atol=EXACT)
+
+
+@pytest.mark.parametrize("most", [3, 100])
+def test_directions_of_positions_make_up_the_curvature_of_all(most: int) -> None:
+    f = 3 * torch.randn(5, 4 * 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    y = torch.tensor([[0, 1, 2, 0], [0, -100, -100, -100], [2, 2, -1, -1], [0, 1, 2, -100], [1, 1, 1, 1]])
+    loss = TokenCrossEntropy(3)
+    whole = loss.curvature_times(f, y, torch.eye(12, dtype=torch.float64).expand(5, -1, -1))
+    found = score_curvature(loss, f, y, most)
+    missing = whole - found.roots.mT @ found.roots
+    assert float(torch.linalg.eigvalsh(missing).min()) >= -EXACT
+    torch.testing.assert_close(found.trace, whole.diagonal(dim1=1, dim2=2).sum(1), rtol=EXACT, atol=EXACT)
+    torch.testing.assert_close(found.sizes, torch.linalg.eigvalsh(whole).flip(1)[:, : found.sizes.shape[1]])
+    if most == 100:
         torch.testing.assert_close(missing, torch.zeros_like(missing), rtol=0, atol=EXACT)

@@ -63,7 +63,7 @@ def test_a_model_that_is_wrong_more_often_fails_and_the_other_way_round_passes()
     worse = only(ERROR, example(**other_model(**WORSE)), example(**OLD))
     added = (MORE_WRONG.sum() - OLD_WRONG.sum()) / 500
     assert worse.status == "failed" and worse.value == pytest.approx(added)
-    assert worse.sentence.startswith(f"{MORE_WRONG.mean():.4g}, baseline {OLD_WRONG.mean():.4g}: ")
+    assert worse.sentence.startswith(f"{100 * MORE_WRONG.mean():.2f} %, baseline {100 * OLD_WRONG.mean():.2f} %: ")
     better = only(ERROR, example(**OLD), example(**other_model(**WORSE)))
     assert better.status == "passed"
     assert better.interval == pytest.approx((-worse.interval[1], -worse.interval[0]))
@@ -109,7 +109,9 @@ def test_accuracy_falls_by_what_the_error_rises() -> None:
     error = only(ERROR, example(**other_model(**WORSE)), example(**OLD))
     accuracy = only({"gap.test_accuracy": {"max_regression": 0}}, example(**other_model(**WORSE)), example(**OLD))
     assert (accuracy.status, accuracy.value) == (error.status, error.value)
-    assert accuracy.sentence.startswith(f"{1 - MORE_WRONG.mean():.4g}, baseline {1 - OLD_WRONG.mean():.4g}: ")
+    assert accuracy.sentence.startswith(
+        f"{100 - 100 * MORE_WRONG.mean():.2f} %, baseline {100 - 100 * OLD_WRONG.mean():.2f} %: "
+    )
 
 
 def test_a_share_of_the_baseline_is_told_in_the_numbers_own_unit() -> None:
@@ -152,7 +154,7 @@ def test_another_task_is_not_comparable() -> None:
 
 def test_a_difference_without_outcomes_says_that_it_is_not_paired() -> None:
     unpaired = only(ERROR, example(**other_model(outcomes=None)), example(outcomes=None))
-    assert unpaired.sentence.startswith("0.072, baseline 0.072 (not paired sample by sample, since a report kept no ")
+    assert unpaired.sentence.startswith("7.20 %, baseline 7.20 % (not paired sample by sample, since a report kept no ")
     assert "not paired" not in only(ERROR, example(**other_model(**WORSE)), example(**OLD)).sentence
 
 

@@ -16,10 +16,10 @@ GAP = "gap.error_gap"  # 0.072, 95 % interval 0.056 to 0.088
 @pytest.mark.parametrize(
     ("limits", "status", "sentence"),
     [
-        ({"max": 0.1}, "passed", "0.072 (95 % interval 0.05598 to 0.088), at most 0.1 allowed"),
-        ({"max": 0.05}, "failed", "0.072 (95 % interval 0.05598 to 0.088), at most 0.05 allowed"),
-        ({"min": 0.06}, "inconclusive", "at least 0.06 allowed; the interval lies on both sides of that"),
-        ({"min": 0.01}, "passed", "at least 0.01 allowed"),
+        ({"max": 0.1}, "passed", "7.20 % (95 % interval 5.60 % to 8.80 %), at most 10.00 % allowed"),
+        ({"max": 0.05}, "failed", "7.20 % (95 % interval 5.60 % to 8.80 %), at most 5.00 % allowed"),
+        ({"min": 0.06}, "inconclusive", "at least 6.00 % allowed; the interval lies on both sides of that"),
+        ({"min": 0.01}, "passed", "at least 1.00 % allowed"),
         ({"max_regression": 0}, "not measurable", "no baseline was given"),
     ],
 )
@@ -148,9 +148,9 @@ def test_the_lines_name_every_rule_and_the_last_one_the_verdict() -> None:
     table = {GAP: {"max": 0.05}, "gap.test_error": {"max": 0.07}, "network.flatness.kappa_max": {"max": 100}}
     assert lines(verdict(table, example())) == [
         "failed                gap.error_gap.max               "
-        "0.072 (95 % interval 0.05598 to 0.088), at most 0.05 allowed",
+        "7.20 % (95 % interval 5.60 % to 8.80 %), at most 5.00 % allowed",
         "inconclusive (warns)  gap.test_error.max              "
-        "0.072 (95 % interval 0.05598 to 0.088), at most 0.07 allowed; the interval lies on both sides of that",
+        "7.20 % (95 % interval 5.60 % to 8.80 %), at most 7.00 % allowed; the interval lies on both sides of that",
         "passed                network.flatness.kappa_max.max  61.67 (no interval), at most 100 allowed",
         "failed: 1 of 3 rules of test, 1 warning: gap.error_gap.max",
     ]

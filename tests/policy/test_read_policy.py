@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from reports import both
 
-from audit.config import ConfigFile
 from audit.errors import UsageError
 from audit.policy import Policy, Rule, default_policy, policy_in_force, read_policy
 from audit.policy.parse import as_policy
 from audit.report.blocks import CHECK_IDS
+from audit.settings.config import ConfigFile
 
 
 def read(folder: Path, text: str, name: str = "gen-audit.toml") -> tuple[Rule, ...]:

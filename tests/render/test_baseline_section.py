@@ -10,7 +10,7 @@ import reports
 from drawn import render_html
 from pages import Page
 
-from audit.compare.result import SCHEMA, Comparison, Number, Side
+from audit.compare.result import SCHEMA, ChangedSample, ChangedSamples, Comparison, Number, Side
 
 NUMBER = {
     "key": "gap.test_error", "name": "Wrong answers on test", "section": "observed", "kind": "percent", "old": 0.08,
@@ -57,3 +57,24 @@ def test_render_takes_a_baseline(tmp_path: Path):
     subprocess.run([*command, "--baseline", str(reports.EXAMPLE)], check=True, capture_output=True)
     words = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
     assert "Comparison with the baseline" in words and "Mean loss on test" in words
+
+
+def test_nobody_is_told_to_compare_who_has() -> None:
+    bare, beside = (render_html(reports.classification(), comparison=given) for given in (None, comparison()))
+    assert "gen-audit compare" in Page(bare).text and "gen-audit compare" not in Page(beside).text
+
+
+def test_better_and_worse_are_told_by_word_and_sign_not_by_colour_alone() -> None:
+    sample = ChangedSample(index=7, old_loss=0.1, new_loss=2.5, old_wrong=False, new_wrong=True)
+    words = Page(
+        render_html(
+            reports.classification(),
+            comparison=comparison(
+                numbers=[Number(**NUMBER | {"verdict": "worse"})],
+                verdict="worse",
+                samples=ChangedSamples(worse=[sample]),
+            ),
+        )
+    ).text
+    assert "Verdict on this model: ▲ worse." in words
+    assert "▲ Test samples that got worse Test 7: right before, wrong now.Loss 0.1 before, 2.5 now." in words

@@ -8,13 +8,16 @@ from typing import Any
 
 from drawn import render_markdown, workflow_commands
 from hypothesis import given, settings
+from made_reports import made, split
 from reports import classification, with_changes
 from verdicts import finding, odd_reports, odd_verdicts, result, verdict
 
+from audit.compare.compare import compare_reports
 from audit.measures.report import Report
 from audit.policy import Verdict
-from audit.render.github import tell_github
+from audit.render.github import tell_github, tell_github_of
 
+RIGHT, WRONG = split([0.1] * 200, [0] * 200), split([2.0] * 200, [1] * 200)
 REPORT = Report.from_json(json.dumps(classification()))
 
 
@@ -55,3 +58,15 @@ def test_elsewhere_nothing_is_said() -> None:
 def test_a_summary_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
     (line,) = tell_github(REPORT, {"GITHUB_STEP_SUMMARY": str(tmp_path)}, verdict(result("fail")))
     assert line == "::warning::GITHUB_STEP_SUMMARY: cannot be written to (Is a directory)."
+
+
+def test_the_summary_carries_the_sentence_of_a_comparison(tmp_path: Path) -> None:
+    summary, sides = tmp_path / "summary.md", (made("a", test=RIGHT), made("b", test=WRONG))
+    found = compare_reports(*sides, "")
+    tell_github(REPORT, {"GITHUB_STEP_SUMMARY": str(summary)}, comparison=found)
+    tell_github_of(found, {"GITHUB_STEP_SUMMARY": str(summary)})
+    text = summary.read_text(encoding="utf-8")
+    said = "The new model is worse than the old one on this test set"
+    assert text.startswith(f"**Against the baseline: worse.** {said}") and text.count(said) == 2
+    assert "### a.onnx → b.onnx\n\n**Verdict on the new side: worse.**" in text
+    assert tell_github_of(found, {}) == []

@@ -12,9 +12,9 @@ from audit.measures.hygiene.block import ClassBalance
 from audit.render.hygiene import balance_sentences
 
 
-def section(report: dict[str, Any]) -> str:
+def section(report: dict[str, Any], key: str = "hygiene") -> str:
     html = render_html(report)
-    start = html.index('<section aria-labelledby="hygiene">')
+    start = html.index(f'<section aria-labelledby="{key}">')
     return Page(html[start : html.index("</section>", start) + len("</section>")]).text
 
 
@@ -95,6 +95,12 @@ def test_suspect_labels_stand_against_chance_and_may_merely_be_odd():
     assert "901 of the 4,000 train labels are suspect (22.53 %)" in words
     assert "if train labels were as right as test labels, about 112 would be by chance" in words
     assert "estimated at 23.99 % (95 % interval 21.65 % to 26.13 %): more than chance explains." in words
+    assert "The strongest suspects are shown under failures and suspects." in words
+
+
+def test_suspect_labels_are_listed_where_there_are_no_pictures_and_may_merely_be_odd():
+    assert "The strongest 15 of 901" not in section(reports.classification(), "failures")
+    words = section(reports.with_changes(gallery=None), "failures")
     assert "A listed sample may merely be odd." in words
     assert "The strongest 15 of 901" in words
     first, *_, last = reports.classification()["hygiene"]["suspected_mislabels"]["suspects"]
@@ -144,7 +150,7 @@ def test_regression_speaks_of_targets_and_says_why_there_are_no_labels():
 def test_left_out_hygiene_is_said_to_be():
     report = reports.classification()
     report["hygiene"] = None
-    assert section(report) == "Data hygiene Not part of this audit."
+    assert 'id="hygiene"' not in render_html(report)  # no heading without its table
     assert "- **Data hygiene:** not part of this audit.\n" in render_markdown(report)
 
 

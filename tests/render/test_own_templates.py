@@ -13,7 +13,7 @@ from drawn import render_html, render_markdown
 from audit.errors import UsageError
 from audit.measures.report import Report
 from audit.render.page import template_names
-from audit.render.write import write_report
+from audit.render.write import PageOptions, write_report
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def own(tmp_path) -> Path:
 
 
 def test_one_template_is_replaced_and_the_others_stay(own):
-    (own / "parts" / "signoff.html.j2").write_text("<p>Signed at {{ model.path }}.</p>", encoding="utf-8")
+    (own / "parts" / "sign-off.html.j2").write_text("<p>Signed at {{ model.path }}.</p>", encoding="utf-8")
     report = reports.with_changes(model={"path": "<b>here</b>"})
     html = render_html(report, templates=own)
     assert "<p>Signed at &lt;b&gt;here&lt;/b&gt;.</p>" in html
@@ -48,7 +48,7 @@ def test_report_is_written_with_them(own, tmp_path):
     report = Report.from_json(reports.EXAMPLE.read_text(encoding="utf-8"))
     out = tmp_path / "out"
     out.mkdir()
-    write_report(report, out, ("html",), templates=own)
+    write_report(report, out, ("html",), options=PageOptions(templates=own))
     assert (out / "report.html").read_text(encoding="utf-8") == "healthy.onnx on mnist"
 
 

@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import pytest
 import reports
-from drawn import render_html
+from drawn import render_html, report_of
 
-from audit.measures.catalogue import CATALOGUE
 from audit.measures.report import Report
 from audit.render import pdf
+from audit.render.order import appendix, body
 from audit.render.pdf import remedy, write_pdf
 
 WITHOUT_PANGO = """
@@ -86,20 +86,10 @@ def test_pdf_has_pages_bookmarks_and_metadata(weasyprint):
     assert 10 <= len(document.pages) <= 30
     _, _, sections, _ = document.make_bookmark_tree()[0]
     titles = [label for label, *_ in sections]
-    assert titles == [
-        "Does it hold up on data it has not seen?",
-        "What was found",
-        "What could not be judged, and why",
-        "Contents",
-        "Further findings",
-        *(entry.title for entry in CATALOGUE),
-        "Self-checks and assumptions",
-        "Applicability ledger: what was measured, and what was not",
-        "What this report can and cannot serve for",
-        "Definition cards",
-        "How to get these numbers again",
-        "Sign-off",
-    ]
+    report = report_of(reports.classification())
+    drawn = [[section.title for section in part] for part in (body(report, None), appendix(report, None))]
+    first = ["Does it hold up on data it has not seen?", "What was found", "Contents"]
+    assert titles == [*first, *drawn[0], "Appendix for experts", *drawn[1]]
     assert document.metadata.title == "healthy.onnx on mnist – gen-audit"
     assert document.metadata.created == "2026-11-16T10:00:00Z"
     assert document.metadata.lang == "en"
@@ -110,9 +100,11 @@ def test_the_first_page_is_the_summary_and_the_contents_follow(weasyprint):
         document = weasyprint.HTML(string=render_html(report, paper=True)).render()
         _, _, sections, _ = document.make_bookmark_tree()[0]
         pages = {label: place[0] for label, place, *_ in sections}
-        first = ["Does it hold up on data it has not seen?", "What was found", "What could not be judged, and why"]
-        assert [pages[label] for label in first] == [0, 0, 0]
+        assert [pages[label] for label in ("Does it hold up on data it has not seen?", "What was found")] == [0, 0]
         assert pages["Contents"] <= 1  # beneath, where there is room
+        assert pages["Appendix for experts"] <= 6  # at most six pages before it
+        short = weasyprint.HTML(string=render_html(report, paper=True, short=True)).render()
+        assert len(short.pages) <= pages["Appendix for experts"]  # its contents are shorter
 
 
 def test_fonts_are_embedded_links_work_and_the_file_is_small(drawn):

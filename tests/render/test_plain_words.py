@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import reports
-from drawn import gap_sentences, made, picture_sentence, render_html, report_of
+from drawn import gap_sentences, made, render_html, report_of
 from pages import Page
 
+from audit.findings.bottom_line import bottom_line
 from audit.measures.report import LayerReport
 from audit.render.sections import split_sentence
 from audit.render.summary import evidence
@@ -22,10 +23,10 @@ def text(report: dict[str, Any]) -> str:
     return Page(render_html(report)).text
 
 
-def test_a_void_gap_is_void_in_the_picture_too() -> None:
-    report = reports.classification()
+def test_a_void_gap_is_void_in_the_bottom_line_too() -> None:
+    report = reports.with_changes(bottom_line=None)
     report["hygiene"]["leaked"]["void"] = True
-    assert picture_sentence(report) == "The gap is void, since these test samples are in the train data."
+    assert bottom_line(report_of(report)).sentence.startswith("Nothing can be said about new samples: ")
     assert all("void, since these test samples are in the train data." in each for each in gap_sentences(report))
 
 
@@ -34,7 +35,7 @@ def test_a_model_that_guesses_on_train_is_not_called_better_on_test() -> None:
     report["gap"] |= {"error_gap_ci95": [-0.06, -0.01], "loss_gap_ci95": [-0.3, -0.1]}
     assert "strong regularisation" in " ".join(gap_sentences(report))
     report["findings"][0]["id"] = "wrong-input"
-    words = " ".join([*gap_sentences(report), picture_sentence(report)])
+    words = " ".join(gap_sentences(report))
     assert "strong regularisation" not in words and "better" not in words.replace("no better than guessing", "")
 
 

@@ -98,7 +98,7 @@ def test_negative_gap_reads_true():
     words = text(report)
     assert "a test sample costs 0.12 less than its train partner" in words
     assert "add −0.05 and −0.07; shares would mislead here (the directions' sum is not positive)" in words
-    assert "no sample can be said to carry a share of it" in words
+    assert "so no sample can be said to carry a share of it" in words
     stay_within_their_frame(report)
 
 
@@ -141,9 +141,9 @@ def test_measure_that_was_left_out_is_said_to_be(key):
     report["network"][key] = None
     for layer in report["layers"]:
         layer[key] = None
-    words = text(report)
-    assert "Not part of this audit." in words
-    assert f"{SECTIONS[key]}: not part of this audit" in words
+    html = render_html(report)
+    assert f'<h2 id="{key}">' not in html and f'href="#{key}"' not in html  # no heading without its table
+    assert f"{SECTIONS[key]}: not part of this audit" in text(report)
 
 
 def test_gradients_that_do_not_vary_are_not_drawn():
@@ -177,3 +177,12 @@ def test_thousand_classes_and_a_hundred_layers_stay_small():
     assert len(html.encode()) < 1_000_000
     assert "The 20 classes that add most, of 1,000" in Page(html).text
     assert "The first 8 of 100 layers are drawn" in Page(html).text
+
+
+def test_one_layer_is_not_compared_with_itself():
+    report = copy.deepcopy(reports.classification())
+    compared = ("In which layer the loss bends most", "Fisher determinant by layer")
+    assert all(words in render_html(report) for words in compared)
+    report |= {"layers": report["layers"][:1], "passed_by": [], "findings": []}
+    page = render_html(report)
+    assert not any(words in page for words in compared) and "Scale-free curvature, layer by layer" in page

@@ -52,13 +52,14 @@ def test_a_report_of_another_schema_is_refused() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("model/task", "ranking", "model.task is 'ranking', not one of classification, binary, regression"),
+        ("model/task", "ranking", "model.task is 'ranking', not one of classification, binary, regression, tagging"),
         ("model/loss", "hinge", "model.loss is 'hinge', not one of cross_entropy, bce, mse"),
         ("findings/0/level", "awful", "findings[0].level is 'awful', not one of good, note, watch, concern"),
         ("checks/1/status", "q", "checks[1].status is 'q', not one of passed, failed, skipped"),
         ("checks/1/kind", "z", "checks[1].kind is 'z', not one of check, assumption"),
         ("gap/test_error", None, "gap.test_error is null, though the task is classification"),
         ("gap/test_loss", 1e308, "gap.test_loss cannot be 1e+308"),
+        ("doctor/better", 7, "doctor.better is not a place in doctor.trials"),
         ("layers", [], "findings[3] rests on layers[2].duality.fixed.share: this report has no layers"),
     ],
 )

@@ -27,10 +27,13 @@ NOT_ESTIMATED = {
     r"hygiene\.class_balance\.(ratio|difference)|hygiene\.leaked\.searched": "counts of these samples",
     r"calibration\.(test|train)\.bins\[\]\.confidence|calibration\.outputs\[\]\.bins\[\]\.prediction": "where a bin "
     "lies",
+    r"consequences\.(spread|rounding_norm|changes\[\]\.size)": "how large the changes are that were made",
+    r"consequences\.changes\[\]\.theory\.foretold(_most)?": "a formula of a number that has its interval elsewhere",
     r"calibration\.outputs\[\]\.coverage\[\]\.limit": "the rule that samples are counted by",
     r"gallery\..*|outcomes\..*|calibration\.outputs\[\]\.(predictions|residuals)\[\]": "facts about single samples",
     r"model\.factor": "chosen, not measured",
-    r"findings.*|data.*|warnings.*": "sentences and counts made from the numbers above",
+    r"doctor\..*": "trials on a few samples that a warning rests on, and no number; p values stand beside them",
+    r"findings.*|data.*|warnings.*|bottom_line\.guess": "sentences and counts made from the numbers above",
 }
 ELSEWHERE = {
     "duality.gap": "ci95.gap",

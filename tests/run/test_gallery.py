@@ -103,6 +103,13 @@ def test_rows_of_a_table_show_the_features_that_differ_most():
     assert (found.features[0].test, found.features[0].partner) == (x[::-1][3, best[0]], x[9, best[0]])
 
 
+def test_features_that_do_not_differ_are_not_listed():
+    x = np.zeros((6, 8))
+    x[:, 2], x[:, 6] = np.arange(6), -np.arange(6)
+    (found,) = make_gallery(stored(x, x, "features", features=tuple("abcdefgh")), carriers(pair(1, 4)), None).pairs
+    assert [feature.name for feature in found.features] == ["c", "g"]
+
+
 def test_what_cannot_be_shown_is_said():
     tokens = np.ones((4, 6), dtype=np.int64)
     assert make_gallery(stored(tokens, tokens, ""), carriers(pair(0, 0)), None).skipped == NEITHER

@@ -15,6 +15,7 @@ from audit.settings import Settings
 
 SPEEDS = (2.0**35, 2.0**36)
 MEMORY = 4 << 30
+QUICKLY = {"consequences", "fisher", "sensitivity", "checks"}
 
 
 def dense(into: int, out: int, tokens: int = 1) -> DenseLayer:
@@ -44,6 +45,7 @@ def workload(operations: float, samples: int = 4000, outputs: int = 10, width: i
         layers=(dense(width, width, tokens),),
         curved=tokens > 1,
         beyond=1000,
+        formed=0.0,
         input_numbers=784,
         convolves=False,
     )
@@ -103,10 +105,30 @@ def test_whatever_the_network_the_plan_holds_together(
 
 def test_quick_leaves_out_what_takes_long() -> None:
     found = plan(workload(1e5), quick=True)
-    assert {stage.name for stage in found.stages if stage.form == "skipped"} == {"fisher", "sensitivity", "checks"}
+    assert {stage.name for stage in found.stages if stage.form == "skipped"} == QUICKLY
 
 
 @pytest.mark.parametrize("text", ["", "5 parsecs", "0m", "-3s", "m5"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="write it like 90s, 5m, 1h or none"):
         budget_seconds(text)
+
+
+def test_small_changes_are_planned_beside_the_others() -> None:
+    """They take their own share of the budget: whatever they look at, no other stage is done otherwise."""
+    small, middling, large = (plan(workload(operations)) for operations in (1e5, 1e7, 1e10))
+    assert small.stage("consequences").form == "exact" and small.stage("consequences").tests == 1000
+    assert middling.stage("consequences").form == "sampled" and not middling.samples_some
+    assert all(stage.form == "exact" for stage in middling.stages if stage.name != "consequences")
+    many = plan(workload(1e5, samples=40_000)).stage("consequences")
+    assert many.tests == 1024 and many.form == "sampled" and many.why == "as many tell it closely enough"
+    assert large.stage("consequences").form == "skipped"
+    assert large.stage("consequences").why == "16 samples would take about 47 s, more than --budget leaves"
+
+
+@given(st.floats(1e3, 1e12), st.integers(8, 100_000), st.sampled_from(["10s", "5m", "1h"]))
+def test_small_changes_keep_to_a_tenth_of_the_budget(operations: float, samples: int, budget: str) -> None:
+    found = plan(workload(operations, samples), budget=budget)
+    stage = found.stage("consequences")
+    assert stage.seconds <= max(0.1 * (found.budget or 0), 1.0)
+    assert stage.form == "skipped" or 0 < stage.tests <= samples // 4 + 1

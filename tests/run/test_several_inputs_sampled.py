@@ -14,7 +14,7 @@ from torch import nn
 from audit import Report, audit_model
 
 TRAIN, TEST = 80, 40
-SAMPLED = ("flatness", "duality", "fisher", "sensitivity", "checks")
+SAMPLED = ("flatness", "duality", "fisher", "sensitivity", "checks", "consequences")
 Pair = tuple[dict[str, np.ndarray], np.ndarray]
 
 

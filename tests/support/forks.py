@@ -38,7 +38,8 @@ for line in sys.stdin:
 
 
 STAGE = re.compile(
-    r"^(plan|forward|capture|gap|calibration|duality|flatness|fisher|sensitivity|hygiene|checks): .*\n", re.MULTILINE
+    r"^(plan|doctor|forward|capture|gap|calibration|consequences|duality|flatness|fisher|sensitivity|hygiene|checks): .*\n",
+    re.MULTILINE,
 )
 
 

@@ -24,6 +24,11 @@ def exp_over_sum(z: Tensor) -> Tensor:
     return e / e.sum(1, keepdim=True)
 
 
+def exp_over_last(z: Tensor) -> Tensor:
+    e = torch.exp(z)
+    return e / e.sum(-1, keepdim=True)
+
+
 def shifted_exp_over_sum(z: Tensor) -> Tensor:
     return exp_over_sum(z - z.max(1, keepdim=True).values)
 
@@ -53,6 +58,9 @@ ENDINGS = {
     "sigmoid_pair": Ending("sigmoid_pair", pair, 1),
     "reshaped": Ending("softmax", lambda z: z.softmax(1).unsqueeze(-1).flatten(1).double().float()),
     "two_rows": Ending("none", lambda z: z[:, None].expand(-1, 2, -1) * 1.5),
+    "two_softmaxes": Ending("softmax", lambda z: (z[:, None].expand(-1, 2, -1) * 1.5).softmax(-1)),
+    "two_softmaxes_by_hand": Ending("softmax", lambda z: exp_over_last(z[:, None].expand(-1, 2, -1) * 1.5)),
+    "pixels": Ending("none", lambda z: z[:, None, None].expand(-1, 2, 2, -1) * 1.5),
     "softmax_of_a_map": Ending("softmax", lambda z: z[:, :, None, None].softmax(1).flatten(1)),
 }
 
@@ -73,6 +81,8 @@ ENDINGS |= {
     "mean_of_two": Ending("softmax", lambda z: 0.5 * z.softmax(1) + 0.5 * (2 * z).softmax(1)),
     "logarithms_of_probabilities": Ending("log_softmax", lambda z: normalised(z).log()),
 }
+AT_POSITIONS = ("two_rows", "two_softmaxes", "two_softmaxes_by_hand")
+"""Scores [n, 2, 3]."""
 UNEXPLAINED = list(ENDINGS)[-4:]
 """Probabilities that are no function of scores which a rule could know."""
 

@@ -43,7 +43,8 @@ def mutated(seed: int) -> Report:
     """An example with a few or with many values changed, and a gap whose numbers still belong together."""
     rng = random.Random(seed)
     changed = _changed(example(rng.choice(("example", "regression"))), Report, rng, rng.choice(RATES))
-    for change in (with_gap, with_shape, with_statuses, with_units, with_odd_data, with_calibration, with_collapse):
+    changes = (with_gap, with_shape, with_statuses, with_units, with_odd_data, with_calibration, with_collapse)
+    for change in (*changes, with_doctor, with_weak_class):
         if change is with_gap or rng.random() < 0.3:
             changed = change(changed, rng)
     return changed
@@ -120,6 +121,36 @@ def with_collapse(report: Report, rng: random.Random) -> Report:
     flat = rng.choice((0, 1, report.layers[0].samples))
     changed = replace(block, rank_deficient_samples=flat, rank_deficient_samples_centred=flat)
     return replace(report, network=replace(report.network, sensitivity=changed))
+
+
+def with_doctor(report: Report, rng: random.Random) -> Report:
+    """The report with one thing that the doctor may find."""
+    block, found = report.doctor, rng.randrange(6)
+    if block is None:
+        return report
+    order, norms, inputs = block.class_order, block.batch_norms, block.constant_inputs
+    changed = [
+        {"better": 1 if len(block.trials) > 1 else None, "best_as_fed": False},
+        {"class_order": order and replace(order, moved=["0", "1"], right_if_moved=0.99, cure="--classes 1,0")},
+        {"batch_norms": [replace(norm, shift=3.0) for norm in norms]},
+        {"best_as_fed": False, "first_layer": block.first_layer and replace(block.first_layer, spread=99.0)},
+        {"constant_inputs": inputs and replace(inputs, constant=3, varying_in_test=0, names=["a", "b", "c"])},
+        {"constant_inputs": inputs and replace(inputs, constant=1, varying_in_test=1, names=["a"])},
+    ][found]
+    return replace(report, doctor=replace(block, **changed))
+
+
+def with_weak_class(report: Report, rng: random.Random) -> Report:
+    """The report with one class on which the model is mostly wrong, and with few mistakes on the whole."""
+    if not report.gap.per_class:
+        return report
+    rows = list(report.gap.per_class)
+    rows[0] = replace(rows[0], test_samples=100, test_error=0.8)
+    accuracy = rng.choice((0.12, 0.9))
+    width = rng.choice((0.01, 0.25))
+    bounds = (accuracy - width, accuracy + width)
+    gap = replace(report.gap, per_class=rows, test_error=0.1, test_accuracy=accuracy, test_accuracy_ci95=bounds)
+    return replace(report, gap=gap)
 
 
 def with_gap(report: Report, rng: random.Random) -> Report:

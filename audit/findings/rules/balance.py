@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from audit.findings.rule import FindingRule, Observation
-from audit.findings.sentences import listed
+from audit.findings.sentences import listed, unit
 from audit.measures.hygiene.block import ClassBalance
 from audit.measures.report import Report
 from audit.report.numbers import number, percent
@@ -21,18 +21,18 @@ def find(report: Report) -> Observation | None:
     untrained = [name for name in balance.missing_in_train or () if name not in absent]
     if untrained:
         train = report.data.train
-        return _unused(untrained, train) if train.samples < train.total else _untrained(untrained)
-    return _different(balance) if balance.differ else None
+        return _unused(untrained, train) if train.samples < train.total else _untrained(untrained, unit(report))
+    return _different(balance, unit(report)) if balance.differ else None
 
 
-def _untrained(names: list[str]) -> Observation:
+def _untrained(names: list[str], unit: str) -> Observation:
     it, its = ("it", "its") if len(names) == 1 else ("them", "their")
     return Observation(
         level="concern",
         title=f"{_which(names)} tested but not trained: {listed(names)}",
         explanation=(
-            f"The test split has samples of {it}, the train split none. The model cannot have learnt {it} from these "
-            f"data, and the gap counts {its} samples all the same."
+            f"The test split has {unit}s of {it}, the train split none. The model cannot have learnt {it} from these "
+            f"data, and the gap counts {its} {unit}s all the same."
         ),
         advice="Check that the folder holds the whole train split and that the class names agree in both splits.",
         evidence=(f"{P}.missing_in_train", f"{P}.train", f"{P}.test"),
@@ -58,12 +58,12 @@ def _which(names: list[str]) -> str:
     return "A class is" if len(names) == 1 else f"{number(len(names))} classes are"
 
 
-def _different(balance: ClassBalance) -> Observation:
+def _different(balance: ClassBalance, unit: str) -> Observation:
     return Observation(
         level="watch",
         title="Train and test have the classes in different proportions",
         explanation=(
-            f"{percent(balance.difference)} of the samples would have to change class to make the proportions equal "
+            f"{percent(balance.difference)} of the {unit}s would have to change class to make the proportions equal "
             f"(p = {number(balance.p_value)} if both were drawn from the same source). The gap then mixes two things: "
             "new samples, and another mix of easy and hard classes."
         ),

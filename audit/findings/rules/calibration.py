@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from audit.findings.conditions import above_zero, below_zero
 from audit.findings.rule import FindingRule, Observation
-from audit.findings.sentences import some, within
+from audit.findings.sentences import some, unit, within
 from audit.measures.calibration.block import Confidence, ConfidenceBin, Coverage, OutputErrors, Scaling
 from audit.measures.report import Report
 from audit.report.numbers import interval, number, percent, points, share
@@ -20,31 +20,31 @@ def find(report: Report) -> Observation | None:
     block = report.calibration
     if block is None:
         return None
-    return _of_errors(report, block.outputs) if block.test is None else _of_confidence(block.test, block.scaling)
+    return _of_errors(report, block.outputs) if block.test is None else _of_confidence(report, block.test)
 
 
-def _of_confidence(test: Confidence, scaling: Scaling | None) -> Observation | None:
+def _of_confidence(report: Report, test: Confidence) -> Observation | None:
     bounds, error = test.overconfidence_ci95, test.ece_ci95
     if bounds is None or error is None:
         return None
     if above_zero(bounds):
-        return _off("Too sure of itself", "watch" if bounds[0] > LARGE else "note", test, scaling)
+        return _off("Too sure of itself", "watch" if bounds[0] > LARGE else "note", report, test)
     if below_zero(bounds):
-        return _off("Less sure than it could be", "note", test, scaling)
+        return _off("Less sure than it could be", "note", report, test)
     if above_zero(error):
-        return _off("Sure in the wrong places", "note", test, scaling)
-    return _fits(test) if max(abs(bounds[0]), abs(bounds[1])) <= LARGE else None
+        return _off("Sure in the wrong places", "watch" if error[0] > LARGE else "note", report, test)
+    return _fits(report, test) if max(abs(bounds[0]), abs(bounds[1])) <= LARGE else None
 
 
-def _off(what: str, level: Level, test: Confidence, scaling: Scaling | None) -> Observation:
-    told = _telling_bin(test)
+def _off(what: str, level: Level, report: Report, test: Confidence) -> Observation:
+    told, scaling = _telling_bin(test), None if report.calibration is None else report.calibration.scaling
     words, where = (_when(told), f"{P}.bins[{test.worst_bin}]") if told else (_on_average(test), P)
     told_apart = above_zero(test.overconfidence_ci95) or below_zero(test.overconfidence_ci95)
     temperature = _temperature(scaling) if scaling is not None and told_apart else None
     return Observation(
         level=level,
         title=f"{what}: {words}",
-        explanation=f"{_measured(test)} {temperature or _error(test)}",
+        explanation=f"{_measured(report, test)} {temperature or _error(test)}",
         advice=f"{'Do not let' if level == 'watch' else 'Where'} decisions rest on its probabilities: {REMEDY}",
         evidence=(
             *(f"{P}.{name}" for name in ("overconfidence", "overconfidence_ci95", "ece", "ece_ci95")),
@@ -58,22 +58,24 @@ def _off(what: str, level: Level, test: Confidence, scaling: Scaling | None) -> 
 REMEDY = "fit one temperature on samples that nothing is tested on."
 
 
-def _fits(test: Confidence) -> Observation:
+def _fits(report: Report, test: Confidence) -> Observation:
     return Observation(
         level="good",
         title="The model is right about as often as it says",
         explanation=(
-            f"{_measured(test)} Its expected calibration error of {percent(test.ece)} is what a perfectly calibrated "
-            f"model with these confidences may show, too ({interval(test.ece_if_calibrated_ci95, 'percent')})."
+            f"{_measured(report, test)} Its expected calibration error of {percent(test.ece)} is what a perfectly "
+            f"calibrated model with these confidences may show, too "
+            f"({interval(test.ece_if_calibrated_ci95, 'percent')})."
         ),
         advice="Nothing to do; on data from elsewhere its probabilities may still be off.",
         evidence=tuple(f"{P}.{name}" for name in ("overconfidence", "overconfidence_ci95", "ece", "ece_if_calibrated")),
     )
 
 
-def _measured(test: Confidence) -> str:
+def _measured(report: Report, test: Confidence) -> str:
+    answered = some(test.samples, f"test {unit(report)}")
     return (
-        f"On {some(test.samples, 'test sample')} it says {percent(test.confidence)} on average and is right on "
+        f"On {answered} it says {percent(test.confidence)} on average and is right on "
         f"{percent(test.accuracy)}, a difference of {points(test.overconfidence)}"
         f"{within(test.overconfidence_ci95, 'points')}."
     )
@@ -188,9 +190,9 @@ RULE = FindingRule(
     meaning="Whether the model is right as often as it says; for regression, whether test errors are those of train.",
     conditions=(
         "note: the 95 % interval of mean confidence minus accuracy on test excludes 0, or the expected calibration "
-        f"error is beyond 95 % of calibrated models; watch: the whole interval lies above {number(LARGE)}; good: "
-        f"neither, and the interval lies within ±{number(LARGE)}. Regression: the same of the share of test errors "
-        "beyond what 95 % of the train errors keep to, minus that of train"
+        "error is beyond 95 % of calibrated models; watch: that interval, or the calibration error's, beyond chance "
+        f"above {number(LARGE)}; good: neither, and the interval lies within ±{number(LARGE)}. Regression: the same of "
+        "the share of test errors beyond what 95 % of the train errors keep to, minus that of train"
     ),
     source="Counting; Guo et al. (2017).",
     origin=(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from audit.findings.conditions import broken_blocks, fits_train, gap_is_real, labels_in_doubt
 from audit.findings.rule import NO_LIMIT, FindingRule, Observation
-from audit.findings.sentences import some
+from audit.findings.sentences import some, unit
 from audit.findings.steep_shares import hidden_steep_shares, spread_out
 from audit.measures.gap.block import FITTED
 from audit.measures.report import Report
@@ -17,7 +17,7 @@ def find(report: Report) -> Observation | None:
         return None
     train, classes = report.data.train, report.data.classes or 0
     capped = f" ({number(train.samples)} of them used here)" if train.total > train.samples else ""
-    each = f", about {number(round(train.total / classes))} a class," if classes else ""
+    each = f", about {number(round(train.total / classes))} a class," if classes and unit(report) == "sample" else ""
     return Observation(
         level="note",
         title="The model fits its train data and loses on new data: consistent with too little data",

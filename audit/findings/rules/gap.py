@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from audit.findings.conditions import above_zero, below_zero
 from audit.findings.rule import NO_LIMIT, FindingRule, Observation
-from audit.findings.sentences import some, within
+from audit.findings.sentences import asked, within
 from audit.measures.report import Report
 from audit.report.numbers import number, percent, points
 
@@ -36,8 +36,8 @@ def _of_answers(report: Report, error_gap: float) -> Observation:
         level="note",
         title=title,
         explanation=(
-            f"It answers {percent(gap.train_error)} of {some(report.data.train.samples, 'train sample')} and "
-            f"{percent(gap.test_error)} of {some(report.data.test.samples, 'test sample')} wrongly: a gap of "
+            f"It answers {percent(gap.train_error)} of {asked(report, 'train')} and "
+            f"{percent(gap.test_error)} of {asked(report, 'test')} wrongly: a gap of "
             f"{points(error_gap)}{within(bounds, 'points')}. {_loss(report)}{perfect if gap.train_error == 0 else ''}"
         ),
         advice=_advice(report, above_zero(bounds) or below_zero(bounds)),

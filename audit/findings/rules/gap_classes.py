@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from audit.findings.rule import NO_LIMIT, FindingRule, Observation
-from audit.findings.sentences import listed, within
+from audit.findings.sentences import listed, unit, within
 from audit.measures.gap.block import ClassGap
 from audit.measures.report import Report
 from audit.report.numbers import number
@@ -21,14 +21,14 @@ def find(report: Report) -> Observation | None:
         return None
     above.sort(key=lambda place: -(rows[place].loss_gap or 0.0))
     worst = rows[above[0]]
-    names = listed([rows[place].name for place in above])
+    things, names = f"{unit(report)}s", listed([rows[place].name for place in above])
     return Observation(
         level="note",
         title=f"The gap is larger than average in {'class' if len(above) == 1 else 'classes'} {names}",
         explanation=(
-            f"Largest in class {worst.name}: its samples cost {number(worst.loss_gap)} more on test than on train"
+            f"Largest in class {worst.name}: its {things} cost {number(worst.loss_gap)} more on test than on train"
             f"{within(worst.loss_gap_ci95)}, against {number(report.gap.loss_gap)} over all classes{within(overall)}. "
-            f"It has {number(worst.train_samples)} train and {number(worst.test_samples)} test samples. Some classes "
+            f"It has {number(worst.train_samples)} train and {number(worst.test_samples)} test {things}. Some classes "
             "are harder by nature, so that this alone shows no fault."
         ),
         advice=f"Look at the costliest test samples of class {worst.name}, and at its train labels and their number.",

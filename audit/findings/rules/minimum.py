@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from audit.findings.conditions import FOR_THEORY, unfit_for_theory
 from audit.findings.rule import FindingRule, Observation
+from audit.findings.sentences import unit
 from audit.measures.gap.block import FITTED
 from audit.measures.report import Report
 from audit.report.numbers import number, percent, share
 
 WORDS = {
     "gradient-small": "the train samples still pull the weights in a common direction, with {value} of a typical pull",
-    "interpolation": "it answers {value} of its train samples wrongly, more than the {limit} that counts as fitted",
+    "interpolation": "it answers {value} of its train {unit}s wrongly, more than the {limit} that counts as fitted",
 }
 
 
@@ -46,7 +47,7 @@ def _failing(report: Report, places: list[int]) -> str:
 def _reason(report: Report, place: int) -> str:
     check = report.checks[place]
     show = percent if check.id == "interpolation" else number
-    return WORDS[check.id].format(value=show(check.value), limit=show(check.tolerance))
+    return WORDS[check.id].format(value=show(check.value), limit=show(check.tolerance), unit=unit(report))
 
 
 RULE = FindingRule(

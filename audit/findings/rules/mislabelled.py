@@ -31,7 +31,7 @@ def find(report: Report) -> Observation | None:
         explanation=f"{_neighbours(report, labels)} {reading}",
         advice=(
             f"Check these train samples first (position in train, given label, label of most neighbours): "
-            f"{', '.join(map(_named, labels.suspects[:NAMED]))}. More of them stand in the section on data hygiene. "
+            f"{', '.join(map(_named, labels.suspects[:NAMED]))}. More of them are shown under failures and suspects. "
             "Correct or drop what is wrong, train again and audit again."
             if labels.suspects
             else "Draw a hundred train samples at random and check their labels by hand; correct what is wrong."

@@ -6,7 +6,7 @@ import math
 
 from audit.findings.conditions import chance, labels_in_doubt
 from audit.findings.rule import FindingRule, Observation
-from audit.findings.sentences import explained, within
+from audit.findings.sentences import explained, unit, within
 from audit.measures.gap.block import FITTED
 from audit.measures.report import Report
 from audit.report.numbers import number, percent, share
@@ -30,7 +30,7 @@ def _classification(report: Report) -> Observation | None:
         level="watch" if gap.train_error > MOSTLY else "note",
         title="Most of what goes wrong on test already goes wrong on train: consistent with an underfit",
         explanation=(
-            f"The model answers {percent(gap.train_error)} of its train samples wrongly"
+            f"The model answers {percent(gap.train_error)} of its train {unit(report)}s wrongly"
             f"{within(gap.train_error_ci95, 'percent')}, more than the gap adds to it on test. A small gap is no "
             f"praise here: a model that learns little has little to lose.{paid}"
         ),
@@ -54,7 +54,8 @@ def _too_sure(report: Report, wrong: float) -> str:
     bounds = report.gap.train_loss_ci95
     others = round(1 / chance(report)) - 1
     known = -sum(part * math.log(part / ways) for part, ways in ((1 - wrong, 1), (wrong, others)) if part > 0)
-    if bounds is None or bounds[0] <= known:
+    weighed_alike = report.gap.train_positions is None  # not by position here and by sample there
+    if bounds is None or bounds[0] <= known or not weighed_alike:
         return ""
     return (
         f" Its train loss of {number(report.gap.train_loss)} is above the {number(known)} of a model that is wrong as "

@@ -6,7 +6,7 @@ import math
 
 from audit.findings.conditions import below_zero, chance, guesses_on_test
 from audit.findings.rule import FindingRule, Observation
-from audit.findings.sentences import within
+from audit.findings.sentences import asked, unit, within
 from audit.measures.report import Report
 from audit.report.numbers import number, percent, share
 
@@ -26,7 +26,7 @@ def _guessed(report: Report) -> Observation:
         level="concern",
         title="On unseen samples the model is right no more often than a guess",
         explanation=(
-            f"It is right on {percent(gap.test_accuracy)} of {number(report.data.test.samples)} test samples; guessing "
+            f"It is right on {percent(gap.test_accuracy)} of {asked(report, 'test')}; guessing "
             f"among the classes gives {share(chance(report))}, balanced over classes. On train it is right on "
             f"{percent(gap.train_accuracy)}: what it learnt there does not carry over to these test samples."
         ),
@@ -42,7 +42,9 @@ def _too_sure(report: Report) -> Observation | None:
     counts, gap = report.data.test.class_counts, report.gap
     if not counts or gap.test_loss_ci95 is None:
         return None
-    constant = _entropy(list(counts.values()))
+    positions = gap.test_positions is not None
+    constant = math.log(len(counts)) if positions else _entropy(list(counts.values()))
+    guess = "giving every class the same probability" if positions else "answering with the classes' own shares"
     if gap.test_loss_ci95[0] <= constant:
         return None
     return Observation(
@@ -50,12 +52,12 @@ def _too_sure(report: Report) -> Observation | None:
         title="On unseen samples the model's probabilities are worth less than a constant guess",
         explanation=(
             f"Its mean loss on test is {number(gap.test_loss)} (95 % interval from {number(gap.test_loss_ci95[0])}); "
-            f"always answering with the classes' own shares would cost {number(constant)}. It is right on "
-            f"{percent(gap.test_accuracy)} of the test samples, but far too sure where it is wrong."
+            f"always {guess} would cost {number(constant)}. It is right on "
+            f"{percent(gap.test_accuracy)} of the test {unit(report)}s, but far too sure where it is wrong."
         ),
         advice=(
             "Do not use its probabilities as they are. Fit one temperature on held-out samples, and look at the test "
-            "samples that cost most, listed in the section on where the gap comes from."
+            "samples that cost most, shown under failures and suspects."
         ),
         evidence=("gap.test_loss", "gap.test_loss_ci95", "gap.test_accuracy", "data.test.class_counts"),
     )
@@ -101,8 +103,8 @@ RULE = FindingRule(
     conditions=(
         "concern: mean over classes of the share of test samples answered rightly ≤ 1/C + 3 standard errors of a "
         "guesser (where these are at most a quarter of 1 − 1/C), or lower end of the test loss's 95 % interval > "
-        "entropy of the test labels, the least that any constant answer costs; regression: test R² < 0, watch where "
-        "its 95 % interval lies below 0, else note"
+        "entropy of the test labels, the least that any constant answer costs (of labels at positions: > ln C, "
+        "what equal probabilities cost); regression: test R² < 0, watch where its 95 % interval lies below 0, else note"
     ),
     source="Counting; what the best constant answer costs: labels' entropy or, in a regression, targets' variance.",
     origin="A natural scale: what costs nothing to do.",

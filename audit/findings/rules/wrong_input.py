@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from audit.findings.conditions import balanced_train_accuracy, chance, guesses
+from audit.findings.conditions import balanced_train_accuracy, chance, fed_otherwise, guesses
 from audit.findings.rule import FindingRule, Observation
-from audit.findings.sentences import explained, scores
+from audit.findings.sentences import asked, explained, scores
 from audit.measures.report import Report
-from audit.report.numbers import number, percent, share
+from audit.report.numbers import percent, share
 
 
 def find(report: Report) -> Observation | None:
     """Speaks where the model cannot answer its own train data."""
-    if not guesses(report):
+    if not guesses(report) or fed_otherwise(report):
         return None
     if report.model.task == "regression":
         seen = f"It explains {explained(report.gap.train_r2)} of the variance of the targets it was trained on."
@@ -22,8 +22,8 @@ def find(report: Report) -> Observation | None:
         settings = "--scale, --mean, --std or --channels"
     else:
         seen = (
-            f"It is right on {percent(report.gap.train_accuracy)} of the {number(report.data.train.samples)} train "
-            f"samples and, as a mean over the classes, on {percent(balanced_train_accuracy(report))}, where any guess "
+            f"It is right on {percent(report.gap.train_accuracy)} of the {asked(report, 'train')} "
+            f"and, as a mean over the classes, on {percent(balanced_train_accuracy(report))}, where any guess "
             f"gives {share(chance(report))}."
         )
         otherwise = (
@@ -65,7 +65,8 @@ RULE = FindingRule(
     meaning="Whether the model does better than guessing on the very data that it was trained on.",
     conditions=(
         "concern: mean over classes of the share of train samples answered rightly ≤ 1/C + 3 standard errors of a "
-        "guesser, or + a quarter of the way from 1/C to 1 where that is less; regression: train R² ≤ 0"
+        "guesser, or + a quarter of the way from 1/C to 1 where that is less; regression: train R² ≤ 0; not where "
+        "preprocessing or class-order know the cause"
     ),
     source="Counting; the balanced accuracy of any guess is 1/C.",
     origin="Three standard errors: about one guesser in 700 does better by luck. A quarter of the way is a convention.",

@@ -13,19 +13,19 @@ class ConfidenceBin:
 
     confidence: float = says("mean confidence of its samples")
     accuracy: float = says("share of its samples that are answered rightly")
-    accuracy_ci95: Interval = says("Wilson's interval of a share")
-    samples: int = says("samples in the bin")
+    accuracy_ci95: Interval = says("Wilson's interval of a share; of positions, by a bootstrap over samples")
+    samples: int = says("samples in the bin, or positions where every position has a label")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Confidence:
     """One split: how sure the model was, and how often it was right. Confidence: probability of the answered class."""
 
-    samples: int = says("samples of the split")
+    samples: int = says("samples of the split, or labelled positions")
     confidence: float = says("mean confidence")
     confidence_ci95: Interval
     accuracy: float = says("share of right answers")
-    accuracy_ci95: Interval = says("Wilson's interval of a share")
+    accuracy_ci95: Interval = says("Wilson's interval of a share; of positions, by a bootstrap over samples")
     overconfidence: float = says("mean confidence minus accuracy; below 0 the model is less sure than it could be")
     overconfidence_ci95: Interval = says("the wider of a bootstrap over samples and a score interval, on each side")
     ece: float = says("expected calibration error over the bins below; too high on average where samples are few")
@@ -81,7 +81,7 @@ class ResidualBin:
     prediction: float = says("mean prediction of its samples")
     residual: float = says("mean of prediction minus target")
     residual_ci95: Interval
-    samples: int = says("samples in the bin")
+    samples: int = says("samples in the bin, or positions where every position has a label")
 
 
 @dataclass(frozen=True, kw_only=True)

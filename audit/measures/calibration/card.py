@@ -5,6 +5,9 @@ from __future__ import annotations
 from audit.report.fields import Card, Compared
 
 TOP = "Confidence is the largest of the softmax probabilities; with one score f, the larger of σ(f) and 1 − σ(f)."
+POSITIONS = (
+    "Where every position has a label, answers are those of labelled positions, and intervals draw whole samples."
+)
 BINS = "At most 10 bins of about equally many samples, at least 20 each; equal confidences are never in two bins."
 ELSEWHERE = "Whether single classes or groups of samples are calibrated, nor what happens on data from elsewhere."
 GUO = "Guo et al., On Calibration of Modern Neural Networks, ICML (2017)"
@@ -16,7 +19,7 @@ CARDS: tuple[Card, ...] = (
         meaning="Among answers given with about the same confidence, how many are right.",
         formula="for each bin b: mean of c_i, and share of right answers, over its samples",
         source="DeGroot & Fienberg, The Comparison and Evaluation of Forecasters (1983)",
-        variant=f"{TOP} {BINS} Intervals of shares: Wilson's (1927).",
+        variant=f"{TOP} {BINS} Intervals of shares: Wilson's (1927). {POSITIONS}",
         can_tell="At which confidence the model is too sure, and at which not sure enough.",
         cannot_tell=ELSEWHERE,
         covers=("calibration.train.bins",),
@@ -30,7 +33,8 @@ CARDS: tuple[Card, ...] = (
         variant=(
             f"{TOP} {BINS} Interval: as far on either side as a bootstrap over samples reaches above it, and down to 0 "
             "where it is within 95 % of what calibrated models show. Those are simulated: the same confidences, each "
-            "answer right with the probability that was stated."
+            f"answer right with the probability that was stated. {POSITIONS} Calibrated models are then simulated by "
+            "random signs of whole samples."
         ),
         normalisation="Share of samples, 0 to 1.",
         can_tell="Beside ece_if_calibrated: whether the confidences are off by more than chance.",
@@ -49,7 +53,8 @@ CARDS: tuple[Card, ...] = (
         source="standard: calibration in the large",
         variant=(
             f"{TOP} Interval: the wider, on each side, of a bootstrap over samples and of all shifts δ under which "
-            "answers that are right with probability c_i − δ may give what was seen (a score interval; Wilson 1927)."
+            "answers that are right with probability c_i − δ may give what was seen (a score interval; Wilson 1927). "
+            f"{POSITIONS}"
         ),
         normalisation="Difference of shares: 0.05 is five percentage points.",
         can_tell="Whether the model's confidence is too high or too low on samples like these.",

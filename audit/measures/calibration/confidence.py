@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.maths.blocks import CACHED_GATHER, blocks
+from audit.maths.clusters import cluster_means, cluster_share, cluster_sums
 from audit.maths.intervals import border
 from audit.maths.resample import TRAIN, Bootstrap, interval
 from audit.maths.shares import Z95, wilson
@@ -28,6 +29,23 @@ class Answers:
     f: Array  # [n, C] scores, C ≥ 2
     y: NDArray[np.int64]  # [n] right classes
     r: Array  # [n] 1 where its answer is right, else 0
+    sample: NDArray[np.int64] | None = None  # [n] whose answer it is, ascending, where samples have several
+
+    def means(self, columns: Array, bootstrap: Bootstrap, stream: int) -> Array:
+        """Means over the answers under all draws of samples; columns [n, k] → [draws, k]."""
+        if self.sample is None:
+            return bootstrap.means(columns, stream)
+        return cluster_means(columns, self.sample, bootstrap, stream)
+
+    def share_interval(self, hits: Array, rows: NDArray[np.bool_] | None, bootstrap: Bootstrap) -> Interval:
+        """Of the mean of hits [n], 0 or 1, over all answers or some: Wilson's, or by a bootstrap over samples."""
+        mine = np.ones(len(hits), bool) if rows is None else rows
+        if self.sample is None:
+            return wilson(float(hits[mine].mean()), int(mine.sum()))
+        columns = np.stack([hits[mine], np.ones(int(mine.sum()))], 1)
+        sums = cluster_sums(columns, self.sample[mine], int(self.sample[-1]) + 1)
+        held = sums[sums[:, 1] > 0]
+        return cluster_share(held[:, 0], held[:, 1], bootstrap)
 
     @property
     def p(self) -> Array:
@@ -48,34 +66,47 @@ class Reliability:
     c: Array  # [n] confidences
     r: Array  # [n] 1 where the answer is right, else 0
     bins: Places  # [n]
+    sample: NDArray[np.int64] | None = None  # [n] as of `Answers`
 
     @classmethod
     def of(cls, answers: Answers) -> Reliability:
         """The same for any order of the samples."""
         c = answers.c
-        return cls(c, answers.r, equal_count_bins(c))
+        return cls(c, answers.r, equal_count_bins(c), answers.sample)
 
     @property
     def excess(self) -> Array:
         """c_i − r_i in the column of the sample's bin, 0 in the others [n, B]."""
         return members(self.bins) * (self.c - self.r)[:, None]
 
+    @property
+    def design_effect(self) -> float:
+        """By how much the variance of a mean over answers is larger than if all were independent (Kish 1965), d ≥ 1.
+
+        Σ_i (Σ_t e_it)² / Σ_it e_it² over samples i and their answers t, e = c − r less its mean.
+        """
+        if self.sample is None:
+            return 1.0
+        e = self.c - self.r - (self.c - self.r).mean()
+        sums, single = cluster_sums(e[:, None], self.sample, int(self.sample[-1]) + 1), float((e**2).sum())
+        return max(1.0, float((sums**2).sum()) / single) if single > 0 else 1.0
+
 
 def measure_confidence(answers: Answers, guess: Array, bootstrap: Bootstrap, stream: int = TRAIN) -> Confidence:
     """Everything about one split; `guess` [C] are the class shares that a constant guess answers with."""
     found = Reliability.of(answers)
-    c, r, accuracy = found.c, found.r, float(found.r.mean())
+    c, r = found.c, found.r
     brier, constant = brier_scores(answers), guess_scores(guess, answers.y)
-    drawn = bootstrap.means(np.column_stack([c, brier, constant, found.excess]), stream)  # [draws, 3 + B]
+    drawn = answers.means(np.column_stack([c, brier, constant, found.excess]), bootstrap, stream)  # [draws, 3 + B]
     error = calibration_error(found, drawn[:, 3:], bootstrap.seed + stream)
     useful = float(constant.mean()) > 0
-    bins = [_bin(c[found.bins == place], r[found.bins == place]) for place in range(found.bins.max() + 1)]
+    bins = [_bin(answers, found.bins == place, c, bootstrap) for place in range(found.bins.max() + 1)]
     return Confidence(
         samples=len(c),
         confidence=float(c.mean()),
         confidence_ci95=interval(drawn[:, 0]),
-        accuracy=accuracy,
-        accuracy_ci95=wilson(accuracy, len(r)),
+        accuracy=float(r.mean()),
+        accuracy_ci95=answers.share_interval(r, None, bootstrap),
         overconfidence=float((c - r).mean()),
         overconfidence_ci95=overconfidence_interval(found, drawn[:, 3:]),
         ece=error.value,
@@ -98,10 +129,9 @@ def _skill(brier: Array, guess: Array) -> Array:
     return 1 - np.divide(brier, guess, out=np.full_like(brier, np.nan), where=guess > 0)
 
 
-def _bin(c: Array, r: Array) -> ConfidenceBin:
-    share = float(r.mean())
-    ends = wilson(share, len(r))
-    return ConfidenceBin(confidence=float(c.mean()), accuracy=share, accuracy_ci95=ends, samples=len(r))
+def _bin(answers: Answers, rows: NDArray[np.bool_], c: Array, bootstrap: Bootstrap) -> ConfidenceBin:
+    share, ends = float(answers.r[rows].mean()), answers.share_interval(answers.r, rows, bootstrap)
+    return ConfidenceBin(confidence=float(c[rows].mean()), accuracy=share, accuracy_ci95=ends, samples=int(rows.sum()))
 
 
 def worst_bin(bins: Sequence[ConfidenceBin]) -> int | None:
@@ -142,20 +172,21 @@ def overconfidence_interval(found: Reliability, drawn: Array) -> Interval:
     The bootstrap alone is too sure where hardly any answer is wrong, the other one where confidence says little.
     `drawn` [draws, B] are resampled means of `excess`, whose sum over bins is mean c − mean r.
     """
-    score, paired = score_interval(found.c, found.r), interval(drawn.sum(1))
+    score, paired = score_interval(found), interval(drawn.sum(1))
     return score if paired is None else (min(score[0], paired[0]), max(score[1], paired[1]))
 
 
-def score_interval(c: Array, r: Array) -> tuple[float, float]:
+def score_interval(found: Reliability) -> tuple[float, float]:
     """All shifts δ under which r_i ~ Bernoulli(c_i − δ) may give what was seen; for equal c it is Wilson's (1927).
 
-    |Σ (c_i − δ − r_i)| ≤ z √(Σ q_i (1 − q_i)), q_i = c_i − δ within 0 and 1.
+    |Σ (c_i − δ − r_i)| ≤ z √(d Σ q_i (1 − q_i)), q_i = c_i − δ within 0 and 1, d the design effect.
     """
+    c, r, effect = found.c, found.r, found.design_effect
     seen = float((c - r).mean())
 
     def excluded(shift: float) -> bool:
         q = np.clip(c - shift, 0.0, 1.0)
-        return len(c) * abs(seen - shift) > Z95 * math.sqrt(float((q * (1 - q)).sum()))
+        return len(c) * abs(seen - shift) > Z95 * math.sqrt(effect * float((q * (1 - q)).sum()))
 
     return border(excluded, seen, -1.0), border(excluded, seen, 1.0)
 
@@ -182,7 +213,7 @@ def calibration_error(found: Reliability, drawn: Array, seed: int) -> Calibratio
     """
     value = float(np.abs(found.excess.mean(0)).sum())
     resampled = interval(np.abs(drawn).sum(1)) or (value, value)
-    least, most = score_interval(found.c, found.r)
+    least, most = score_interval(found)
     reach = max((most - least) / 2, resampled[1] - value)
     chance = np.concatenate(list(_errors_if_calibrated(found, len(drawn), seed)))
     usual = interval(chance) or (0.0, 0.0)
@@ -192,6 +223,9 @@ def calibration_error(found: Reliability, drawn: Array, seed: int) -> Calibratio
 
 def _errors_if_calibrated(found: Reliability, draws: int, seed: int) -> Iterator[Array]:
     """The error [some draws] where r_i ~ Bernoulli(c_i): the same confidences, answers drawn anew."""
+    if found.sample is not None:
+        yield _errors_by_signs(found, draws, seed)
+        return
     order = np.argsort(found.bins, kind="stable")
     c, bins = found.c[order], found.bins[order]
     starts = np.searchsorted(bins, np.arange(bins[-1] + 1))
@@ -199,3 +233,17 @@ def _errors_if_calibrated(found: Reliability, draws: int, seed: int) -> Iterator
     for part in blocks(draws, len(c), CACHED_GATHER):
         r = rng.random((part.stop - part.start, len(c))) < c
         yield np.abs(np.add.reduceat(c - r, starts, axis=1)).sum(1) / len(c)
+
+
+def _errors_by_signs(found: Reliability, draws: int, seed: int) -> Array:
+    """The same [draws] for answers that depend on each other within samples: a wild bootstrap (Liu 1988).
+
+    What each sample adds to a bin, Σ (c − r) over its answers there less the bin's mean, gets a random sign: that keeps
+    the dependence within samples, and on average no bin is off, as in a calibrated model.
+    """
+    assert found.sample is not None
+    held = members(found.bins)
+    centred = found.excess - held * (found.excess.sum(0) / held.sum(0))
+    sums = cluster_sums(centred, found.sample, int(found.sample[-1]) + 1)  # [n, B]
+    signs = np.random.default_rng(seed).integers(2, size=(draws, len(sums))) * 2.0 - 1.0
+    return np.asarray(np.abs(signs @ sums).sum(1) / len(found.c))

@@ -76,8 +76,9 @@ def measure_calibration(train: Outcome, test: Outcome, bootstrap: Bootstrap) -> 
 
 
 def answers_of(outcome: Outcome) -> Answers:
-    """One score f becomes the pair (0, f), whose softmax is 1 − σ(f), σ(f)."""
+    """Of every sample or position. One score f becomes the pair (0, f), whose softmax is 1 − σ(f), σ(f)."""
+    outcome = outcome.by_position
     f = outcome.scores.astype(np.float64)
     pair = np.concatenate([np.zeros_like(f), f], 1) if f.shape[1] == 1 else f
     right = 1.0 - np.asarray(outcome.wrong, dtype=np.float64)
-    return Answers(pair, outcome.labels.astype(np.int64), right)
+    return Answers(pair, outcome.labels.astype(np.int64), right, outcome.sample)

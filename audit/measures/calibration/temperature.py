@@ -7,10 +7,12 @@ With β = 1/T and the margins m_k = f_k − f_y the loss of a sample is ℓ(β) 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
+from audit.maths.clusters import cluster_sums
 from audit.maths.resample import TRAIN, Bootstrap, interval
 from audit.maths.shares import Z95
 from audit.measures.calibration.bins import Array
@@ -56,11 +58,11 @@ def fit_temperature(answers: Answers, bootstrap: Bootstrap, stream: int = TRAIN)
         return Scaling(temperature=None, skipped=NO_MISTAKE)
     beta = _minimum(m)
     slopes = slopes_at(m, beta)
-    half = _half_width(slopes, beta)
+    half = _half_width(slopes, beta, answers.sample)
     if half > WIDEST:
         return Scaling(temperature=None, skipped=OPEN)
-    scaled = Reliability.of(Answers(beta * (answers.f / unit), answers.y, answers.r))
-    drawn = bootstrap.means(np.column_stack([slopes.loss, scaled.excess]), stream)  # [draws, 1 + B]
+    scaled = Reliability.of(replace(answers, f=beta * (answers.f / unit)))
+    drawn = answers.means(np.column_stack([slopes.loss, scaled.excess]), bootstrap, stream)  # [draws, 1 + B]
     error = calibration_error(scaled, drawn[:, 1:], bootstrap.seed + stream)
     return Scaling(
         temperature=unit / beta,
@@ -90,12 +92,14 @@ def _minimum(m: Array) -> float:
     return beta
 
 
-def _half_width(slopes: Slopes, beta: float) -> float:
+def _half_width(slopes: Slopes, beta: float, sample: NDArray[np.int64] | None) -> float:
     """Half the 95 % interval of ln T = −ln β: z √(max(Σ ℓ′², Σ ℓ″)) / (β Σ ℓ″).
 
     With Σ ℓ″ it is that of Fisher's information, right if f/T is calibrated, with Σ ℓ′² Huber's (1967) sandwich, right
-    either way but too sure where few answers are wrong.
+    either way but too sure where few answers are wrong. Of samples with several answers, ℓ′ is the sum over these.
     """
-    bend = float(slopes.second.sum())
-    spread = math.sqrt(max(float((slopes.first**2).sum()), bend))
+    bend, first = float(slopes.second.sum()), slopes.first
+    if sample is not None:
+        first = cluster_sums(first[:, None], sample, int(sample[-1]) + 1)[:, 0]
+    spread = math.sqrt(max(float((first**2).sum()), bend))
     return Z95 * spread / (beta * bend) if bend > 0 else math.inf

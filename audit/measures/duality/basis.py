@@ -18,7 +18,7 @@ from torch import Tensor
 from audit.curvature.spectrum import ONE_SPACE, EigenPairs
 from audit.maths.blocks import DIRECTIONS, blocks
 from audit.maths.decompositions import svd
-from audit.maths.gram import ColumnPairs
+from audit.maths.gram import ColumnPairs, Columns
 from audit.measures.duality.dual_weights import Dual
 
 UNVARYING = 1e-12  # a deviation below this share of the total one is rounding
@@ -33,11 +33,18 @@ class Vectors(Protocol):
     def along(self, dual: Dual) -> Tensor:
         """ΔW_k·E_n of some pairs [k, N]."""
 
-    def matrix(self, n: int) -> Tensor:
-        """E_n [out, in]."""
+    def direction(self, space: slice, weights: Tensor) -> Direction:
+        """Σ_n weights_n E_n over some vectors."""
 
-    def mixed(self, space: slice, weights: Tensor) -> Tensor:
-        """Σ_n weights_n E_n over some vectors [out, in]."""
+
+class Direction(Protocol):
+    """One matrix E [out, in] of length one, formed or in factors."""
+
+    def matrix(self) -> Tensor:
+        """E [out, in]."""
+
+    def times(self, x: Tensor) -> Tensor:
+        """The product x Eᵀ […, out]; x […, in]."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +60,24 @@ class Formed:
         """ΔW_k·E_n [k, N]."""
         return dual.project(self.E)
 
-    def matrix(self, n: int) -> Tensor:
-        """E_n [out, in]."""
-        return self.E[n]
+    def direction(self, space: slice, weights: Tensor) -> Direction:
+        """Σ_n weights_n E_n."""
+        return FormedDirection(torch.einsum("noi,n->oi", self.E[space], weights))
 
-    def mixed(self, space: slice, weights: Tensor) -> Tensor:
-        """Σ_n weights_n E_n [out, in]."""
-        return torch.einsum("noi,n->oi", self.E[space], weights)
+
+@dataclass(frozen=True)
+class FormedDirection:
+    """A direction as it is."""
+
+    E: Tensor  # [out, in]
+
+    def matrix(self) -> Tensor:
+        """E [out, in]."""
+        return self.E
+
+    def times(self, x: Tensor) -> Tensor:
+        """The product x Eᵀ."""
+        return x @ self.E.to(x).T
 
 
 @dataclass(frozen=True)
@@ -75,13 +93,25 @@ class Factored:
         """ΔW_k·E_n [k, N]."""
         return self.pairs.project(dual.u, dual.p)
 
-    def matrix(self, n: int) -> Tensor:
-        """E_n [out, in]."""
-        return self.pairs.matrix(n)
+    def direction(self, space: slice, weights: Tensor) -> Direction:
+        """Σ_n weights_n E_n."""
+        return FactoredDirection(self.pairs.columns, weights.to(self.pairs.weights) @ self.pairs.weights[space])
 
-    def mixed(self, space: slice, weights: Tensor) -> Tensor:
-        """Σ_n weights_n E_n [out, in]."""
-        return self.pairs.columns.combined(weights @ self.pairs.weights[space])
+
+@dataclass(frozen=True)
+class FactoredDirection:
+    """A direction that is a sum over columns."""
+
+    columns: Columns
+    weights: Tensor  # [k]
+
+    def matrix(self) -> Tensor:
+        """E [out, in]."""
+        return self.columns.combined(self.weights)
+
+    def times(self, x: Tensor) -> Tensor:
+        """The product x Eᵀ, without E where that is less work."""
+        return self.columns.times(self.weights, x)
 
 
 @dataclass(frozen=True)
@@ -164,16 +194,15 @@ class Leading:
     def __len__(self) -> int:
         return len(self.order)
 
-    def __iter__(self) -> Iterator[Tensor]:
-        """Each [out, in]."""
+    def __iter__(self) -> Iterator[Direction]:
         for n, sign in zip(self.order, self.towards, strict=True):
-            yield self._direction(n) * sign
+            yield self._direction(n, sign)
 
-    def _direction(self, n: int) -> Tensor:
+    def _direction(self, n: int, sign: float) -> Direction:
         for space, rotation in self.rotations:
             if space.start <= n < space.stop:
-                return self.vectors.mixed(space, rotation[:, n - space.start])
-        return self.vectors.matrix(n)
+                return self.vectors.direction(space, sign * rotation[:, n - space.start])
+        return self.vectors.direction(slice(n, n + 1), torch.tensor([sign], dtype=torch.float64))
 
 
 def _order(sigma_g: Tensor, sigma_w: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from audit.curvature.hessian import DENSE_LIMIT
 from audit.measures.contract import Audit, Measure, Measurement
 from audit.measures.duality.basis import Basis, column_basis, hessian_basis
 from audit.measures.duality.block import DualityBlock
@@ -34,21 +33,24 @@ from audit.measures.duality.uncertainty import Evidence, split_intervals
 from audit.measures.duality.widths import (
     SAMPLES,
     SAMPLES_OF_CONVOLUTIONS,
+    SAMPLES_WHERE_SAMPLED,
     LayerActivations,
     Lines,
     flatness_widths,
     spaced,
 )
 from audit.network.layers import DenseLayer
-from audit.network.loss import SquaredError
+from audit.network.loss import SquaredError, TokenCrossEntropy
 from audit.network.record import LayerProducts, LayerRecord, Products, Record
 from audit.network.second_derivatives import residual_trace
 from audit.report.fields import Card
 
 SAME_LABEL = "the nearest train sample with the same label (Euclidean; of equally near ones the first)"
 ANY_LABEL = "the nearest train sample, whatever its target (Euclidean; of equally near ones the first)"
+ANY_TAGS = "the nearest train sample, whatever its positions' labels (Euclidean; of equally near ones the first)"
 
-CHECKED = 64  # pairs that the duality is checked on where all would take too long
+CHECKED = 64  # pairs that the duality is checked on where all would take too long …
+TRIED = 16  # … and those that show, before any other work, that a layer has none
 ALL_ZERO = "every train partner reaches this layer as the zero vector: no weight acts on it"
 
 
@@ -73,7 +75,7 @@ class DualityFold:
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
         self._sampled = None if audit.plan.is_exact("duality") else audit.sampled
-        self._labelled = not isinstance(audit.loss, SquaredError)
+        self._labelled = audit.loss.class_per_sample
         self._asked = asked_for(len(audit.test), audit.settings.seed)
         self._features: dict[str, Nearest] | None = None
         self._partner: Tensor | None = None
@@ -84,7 +86,7 @@ class DualityFold:
             test, train = audit.test, audit.train
             some = slice(None) if len(self._asked) == len(test) else self._asked  # of all, no copy
             self._partner = nearest_partners(self._sided(test.x[some], test.y[some]), self._sided(train.x, train.y))
-        self._traces = {layer.name: 0.0 for layer in audit.layers if _may_be_incomplete(layer)}
+        self._traces = {layer.name: 0.0 for layer in audit.layers if audit.spectra.may_be_incomplete(layer)}
         self._evidence: dict[str, Evidence] = {}
         self._curvature = {layer.name: "hessian" for layer in audit.layers}
         if self._sampled is not None:
@@ -128,6 +130,12 @@ class DualityFold:
         intervals = dict(zip(self._evidence, found, strict=True))
         return {name: replace(block, ci95=intervals.get(name, block.ci95)) for name, block in blocks.items()}
 
+    @property
+    def _partner_rule(self) -> str:
+        if self._labelled:
+            return SAME_LABEL
+        return ANY_TAGS if isinstance(self._audit.loss, TokenCrossEntropy) else ANY_LABEL
+
     def _sided(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         return x, y if self._labelled else None
 
@@ -139,7 +147,7 @@ class DualityFold:
             unpaired=pairs.unpaired,
             dropped=0,
             space=self._audit.settings.partner_space,
-            partner_rule=SAME_LABEL if self._labelled else ANY_LABEL,
+            partner_rule=self._partner_rule,
             max_residual=None,
             dual_residual=None,
             basis=self._curvature[layer.name],
@@ -169,14 +177,14 @@ class DualityFold:
 
         One that something leads round has none, also where it moves the loss too little for that to be seen.
         """
-        numbers = measure_pairs(Duals(pairs.first(CHECKED), layer))
+        numbers = measure_pairs(Duals(pairs.first(TRIED), layer))
         holds = not bool(numbers.alive.any()) or numbers.max_residual <= numbers.tolerance or is_fitted(layer, numbers)
         return None if holds and layer.cut_point else why_not_dual(layer, numbers)
 
     def _decomposed(self, block: DualityBlock, duals: Duals, numbers: LayerPairs) -> DualityBlock:
         settings, layer = self._audit.settings, duals.layer
         basis = self._basis(layer)
-        classes = len(class_names(self._audit)) if self._labelled else None
+        classes = None if isinstance(self._audit.loss, SquaredError) else len(class_names(self._audit))
         found = decompose(duals, numbers, basis, settings.widths, classes)
         self._evidence[layer.name] = found.evidence
         trace = self._trace(layer) if basis.trace is None else basis.trace
@@ -212,18 +220,13 @@ class DualityFold:
         if layer.patches is None and self._activations is not None:
             return self._activations
         train = self._audit.train
-        rows = spaced(len(train), SAMPLES if layer.patches is None else SAMPLES_OF_CONVOLUTIONS)
+        most = SAMPLES if self._sampled is None else SAMPLES_WHERE_SAMPLED
+        rows = spaced(len(train), most if layer.patches is None else min(most, SAMPLES_OF_CONVOLUTIONS))
         layers = [each for each in self._audit.layers if each.patches is None]
         activations = LayerActivations(pairs.capture, layers, train.x[rows], train.y[rows], pairs.room)
         if layer.patches is None:
             self._activations = activations
         return activations
-
-
-def _may_be_incomplete(layer: DenseLayer) -> bool:
-    """Whether the layer's basis may lack directions, so that its trace is not their sum."""
-    large = layer.in_features * layer.out_features > DENSE_LIMIT
-    return large or (layer.tokens > 1 and layer.patches is None)
 
 
 # Layers whose decomposition would take too long, each with its sentence.

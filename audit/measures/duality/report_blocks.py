@@ -17,7 +17,6 @@ from audit.measures.duality.layer_pairs import LayerPairs
 from audit.measures.duality.pairs import Pairs
 from audit.measures.duality.uncertainty import share_interval
 from audit.network.layers import DenseLayer
-from audit.network.loss import SquaredError
 from audit.network.records import Outcome
 
 LISTED = 20
@@ -28,7 +27,7 @@ Array = NDArray[np.float64]
 
 def gap_over_pairs(audit: Audit, pairs: Pairs) -> GapOverPairs:
     """The pairs with the largest gap, and the gap class by class."""
-    classes = None if isinstance(audit.loss, SquaredError) else class_names(audit)
+    classes = class_names(audit) if audit.loss.class_per_sample else None
     if not len(pairs):
         return GapOverPairs(
             asked=len(pairs.asked),

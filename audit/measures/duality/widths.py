@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 
 from audit.maths.blocks import blocks
 from audit.maths.intervals import standard_error
-from audit.measures.duality.basis import Leading
+from audit.measures.duality.basis import Direction, Leading
 from audit.measures.duality.block import Width
 from audit.measures.duality.dual_weights import as_raw, shifted_losses
 from audit.network.capture import Capture
@@ -46,20 +46,25 @@ class Lines:
             self._tail = None
 
     @property
+    def tolerance(self) -> float:
+        """How closely a place on a line can be told apart."""
+        return TOLERANCE[next(self._capture.network.parameters()).dtype]
+
+    @property
     def mean_loss(self) -> float:
         """L at W itself."""
         return float(self.own.mean())
 
-    def along(self, E: Tensor) -> Losses:
-        """Losses with the layer's weights at W + t E; E [out, in]."""
+    def along(self, direction: Direction) -> Losses:
+        """Losses with the layer's weights at W + t E, E the direction."""
         if self._tail is None:
+            E = direction.matrix()
             return lambda t: self._whole_losses(t * E)
         if self._layer.patches is not None:
-            moved = self._layer.patches.convolve(E.to(self._given), self._given)
+            moved = self._layer.patches.convolve(direction.matrix().to(self._given), self._given)
         else:
-            moved = as_raw(
-                self._layer.arrange_input(self._given, len(self._x)) @ E.to(self._given).T, self._z, self._layer
-            )
+            given = self._layer.arrange_input(self._given, len(self._x))
+            moved = as_raw(direction.times(given), self._z, self._layer)
         return lambda t: self._tail_losses(self._z + t * moved)
 
     @torch.no_grad()
@@ -162,11 +167,12 @@ def _joined(layer: DenseLayer, parts: list[tuple[Tensor, Tensor]]) -> tuple[Tens
 
 
 STEP = 1e-3  # relative, beyond the place where the loss has doubled, to see its slope there
-TOLERANCE = 1e-6  # of the place where the loss has doubled
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}  # of the place where the loss has doubled
 FARTHEST = 1e3  # multiples of ‖W‖ that are walked before the loss counts as never doubling
 MOST_STEPS = 60
 BEYOND = 1e3  # stands for the logarithm of a loss that is no positive number
 SAMPLES = 1000  # train samples, evenly spaced, that the widths are found on
+SAMPLES_WHERE_SAMPLED = 128  # … where the plan samples
 SAMPLES_OF_CONVOLUTIONS = 200  # most of the network lies behind a convolution, and is run at every step
 
 
@@ -181,18 +187,18 @@ def flatness_widths(lines: Lines, directions: Leading, curvatures: list[float], 
         why = "not defined: the train loss is exactly zero, so there is nothing to double"
         return [_none(n + 1, why) for n in range(len(directions))]
     return [
-        _width(n + 1, lines, E, curvature, weight_norm)
-        for n, (E, curvature) in enumerate(zip(directions, curvatures, strict=True))
+        _width(n + 1, lines, direction, curvature, weight_norm)
+        for n, (direction, curvature) in enumerate(zip(directions, curvatures, strict=True))
     ]
 
 
-def _width(place: int, lines: Lines, E: Tensor, curvature: float, weight_norm: float) -> Width:
-    along = lines.along(E)
+def _width(place: int, lines: Lines, direction: Direction, curvature: float, weight_norm: float) -> Width:
+    along = lines.along(direction)
     start = math.sqrt(2 * lines.mean_loss / curvature) / 2 if curvature > 0 else math.inf
     start = min(start, max(weight_norm, 1.0))
     far = FARTHEST * max(weight_norm, 1.0)
-    upper = crossing(lambda t: float(along(t).mean()), lines.mean_loss, start, far)
-    lower = crossing(lambda t: float(along(-t).mean()), lines.mean_loss, start, far)
+    upper = crossing(lambda t: float(along(t).mean()), lines.mean_loss, (start, far), lines.tolerance)
+    lower = crossing(lambda t: float(along(-t).mean()), lines.mean_loss, (start, far), lines.tolerance)
     above = None if upper is None else _moved(along, lines, upper)
     below = None if lower is None else _moved(along, lines, -lower)
     both = None if above is None or below is None else above - below
@@ -230,13 +236,16 @@ def _none(place: int, why: str) -> Width:
     return Width(direction=place, lower=None, upper=None, width=None, skipped=why)
 
 
-def crossing(loss: Callable[[float], float], at_zero: float, step: float, farthest: float) -> float | None:
-    """The first t > 0, in doubling steps, where `loss` rises through twice its value at 0.
+def crossing(
+    loss: Callable[[float], float], at_zero: float, within: tuple[float, float], tolerance: float
+) -> float | None:
+    """The first t > 0 where `loss` rises through twice its value at 0; `within`: a first step and the farthest one.
 
-    >>> round(crossing(lambda t: 1 + t * t, 1.0, 0.1, 10.0), 6)
+    >>> round(crossing(lambda t: 1 + t * t, 1.0, (0.1, 10.0), 1e-6), 6)
     1.0
-    >>> crossing(lambda t: max(0.0, 1 - t), 1.0, 0.1, 10.0)
+    >>> crossing(lambda t: max(0.0, 1 - t), 1.0, (0.1, 10.0), 1e-6)
     """
+    step, farthest = within
 
     def height(t: float) -> float:
         value = loss(t)
@@ -251,15 +260,18 @@ def crossing(loss: Callable[[float], float], at_zero: float, step: float, farthe
             return None
         a, height_a, b = b, height_b, min(2 * b, farthest)
         height_b = height(b)
-    return _illinois(height, a, height_a, b, height_b)
+    return _illinois(height, (a, height_a), (b, height_b), tolerance)
 
 
-def _illinois(height: Callable[[float], float], a: float, height_a: float, b: float, height_b: float) -> float:
-    """The zero of `height` between a (below) and b (above)."""
+def _illinois(
+    height: Callable[[float], float], below: tuple[float, float], beyond: tuple[float, float], tolerance: float
+) -> float:
+    """The zero of `height` between two places, each given with its height."""
+    (a, height_a), (b, height_b) = below, beyond
     middle, previous, side = b, a, 0
     for _ in range(MOST_STEPS):
         middle = (a * height_b - b * height_a) / (height_b - height_a)
-        if abs(middle - previous) <= TOLERANCE * middle:
+        if abs(middle - previous) <= tolerance * middle:
             break
         previous, height_m = middle, height(middle)
         above = 1 if height_m >= 0 else -1

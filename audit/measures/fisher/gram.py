@@ -17,7 +17,7 @@ from torch import Tensor
 
 from audit.maths.blocks import CACHED_GATHER, blocks
 from audit.measures.contract import Audit
-from audit.network.loss import Loss, SquaredError
+from audit.network.loss import Loss
 from audit.network.parameter_gradients import closed_parameters, other_parameters
 from audit.network.record import Record
 
@@ -41,8 +41,8 @@ def normalized_gradient(loss: Loss, f: Tensor, y: Tensor) -> Tensor:
 
 
 def divides_logits(audit: Audit) -> bool:
-    """Whether the logits are divided by their length first; a regression has none."""
-    return audit.settings.normalized_logits and not isinstance(audit.loss, SquaredError)
+    """Whether the logits are divided by their length first: those of a sample with one class."""
+    return audit.settings.normalized_logits and audit.loss.class_per_sample
 
 
 def dense_grams(x: Tensor, delta: Tensor, weight: bool, bias: bool, subsets: Tensor) -> Tensor:

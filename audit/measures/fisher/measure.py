@@ -19,7 +19,6 @@ from audit.measures.fisher.gram import GradientSource, divides_logits, draw_subs
 from audit.measures.fisher.robustness import robustness_of, squared_slope
 from audit.measures.fisher.sampled import SampledFisher, SkippedFisher
 from audit.measures.fisher.summary import Summary, over_subsets
-from audit.network.loss import SquaredError
 from audit.network.record import Products, Record
 from audit.report.fields import Card
 
@@ -51,8 +50,8 @@ class _FisherFold:
 
     def see(self, record: Record, products: Products) -> None:
         """Takes the robustness of every sample, and the gradients of the drawn ones."""
-        if products.input_map is not None and not isinstance(record.loss_function, SquaredError):
-            self.slopes.append(squared_slope(record.loss_function, record.f, *products.input_map))
+        if products.input_map is not None and record.loss_function.class_per_sample:
+            self.slopes.append(squared_slope(record.loss_function, record.f, record.y, *products.input_map))
         self.source.see(record)
 
     def finish(self) -> Measurement:

@@ -16,6 +16,7 @@ from audit.report.fields import Interval
 
 NEARLY_EQUAL = 1e-3  # squared distance of two rows of a Jacobian, over the largest square of a row
 NO_SOFTMAX = "A regression has no class probabilities, so that these have no slope."
+MANY_SOFTMAXES = "A sample has the probabilities of many positions; the source is about one softmax per sample."
 NO_SLOPE = "The input has no derivative: it is made of whole numbers."
 
 
@@ -30,28 +31,33 @@ class Robustness:
 
 def robustness_of(audit: Audit, slopes: Sequence[Tensor]) -> Robustness:
     """From the squared slopes of each chunk of samples [n]."""
-    if isinstance(audit.loss, SquaredError):
-        return Robustness(skipped=NO_SOFTMAX)
+    if not audit.loss.class_per_sample:
+        return Robustness(skipped=no_softmax(audit.loss))
     if not slopes:
         return Robustness(skipped=NO_SLOPE)
     means = Resampled({"r": torch.cat(list(slopes)).cpu().numpy()}, audit.bootstrap)
     return Robustness(means.value(lambda r: r, "r"), means.ci95(lambda r: r, "r"))
 
 
-def squared_slope(loss: Loss, f: Tensor, K: Tensor, gram: Tensor) -> Tensor:
+def no_softmax(loss: Loss) -> str:
+    """Why a loss without one class per sample has no robustness."""
+    return NO_SOFTMAX if isinstance(loss, SquaredError) else MANY_SOFTMAXES
+
+
+def squared_slope(loss: Loss, f: Tensor, y: Tensor, K: Tensor, gram: Tensor) -> Tensor:
     """‖∂softmax/∂input‖₂² = ‖Λ K‖₂² = λ_max(Λ K Kᵀ Λ) of each sample [n], K [n, C, r] the Jacobian of the scores.
 
     The rows of K are taken relative to that of the largest score, which Λ does not see: so no difference loses digits,
     and what is left is small matrices [n, C, C]. They follow from gram = K Kᵀ, but where two rows are nearly equal.
     """
     if isinstance(loss, BinaryCrossEntropy):  # the softmax of two classes moves by ±σ′
-        return 2 * loss.curvature_times(f, K).square().sum((1, 2))
+        return 2 * loss.curvature_times(f, y, K).square().sum((1, 2))
     if K.shape[1] > K.shape[2]:
-        return largest_singular_value(loss.curvature_times(f, K)).square()
+        return largest_singular_value(loss.curvature_times(f, y, K)).square()
     if isinstance(loss, CrossEntropy):
         gram = _relative_gram(K, gram, f.argmax(1))
-    half = loss.curvature_times(f, gram)
-    largest: Tensor = eigvalsh(loss.curvature_times(f, half.mT))[:, -1]
+    half = loss.curvature_times(f, y, gram)
+    largest: Tensor = eigvalsh(loss.curvature_times(f, y, half.mT))[:, -1]
     return largest.clamp(min=0)
 
 

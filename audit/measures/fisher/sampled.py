@@ -23,9 +23,8 @@ from audit.measures.contract import Audit, Measurement
 from audit.measures.fisher.block import LayerFisher, NetworkFisher
 from audit.measures.fisher.determinant import SINGLE, LogDeterminants, log_determinants
 from audit.measures.fisher.gram import divides_logits, draw_subsets, normalized_gradient, parameter_counts
-from audit.measures.fisher.robustness import NO_SOFTMAX, Robustness
+from audit.measures.fisher.robustness import Robustness, no_softmax
 from audit.measures.fisher.summary import WHOLE, Draws, Summary
-from audit.network.loss import SquaredError
 from audit.network.pool_gradients import Pool, pool_grams
 from audit.network.record import Products, Record
 
@@ -136,7 +135,8 @@ class SampledFisher:
         return torch.tensor([len(np.unique(same[subset])) < len(subset) for subset in self.drawn.subsets])
 
     def _robustness(self) -> Robustness:
-        return Robustness(skipped=NO_SOFTMAX if isinstance(self.audit.loss, SquaredError) else NOT_SAMPLED)
+        loss = self.audit.loss
+        return Robustness(skipped=NOT_SAMPLED if loss.class_per_sample else no_softmax(loss))
 
     def _note(self) -> str:
         T, size = self.drawn.subsets.shape

@@ -103,7 +103,7 @@ class Summary:
         theorem = Theorem(size, P, len(self.audit.train), chosen.volume, chosen.delta)
         losses = self.audit.bootstrap.means(train.loss[:, None])[:, 0]
         draws = (np.full(len(losses), gamma) if gammas is None else gammas, losses)
-        guessing = -math.log(chance(train.scores.shape[1]))
+        guessing = -math.log(chance(len(self.audit.data.classes or ())))
         test_loss = float(self.audit.test_outcome.loss.mean())
         return pac_bayes(theorem, gamma, float(train.loss.mean()), draws, guessing, test_loss)
 

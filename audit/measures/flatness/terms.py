@@ -96,9 +96,9 @@ def _input_diagonal(products: LayerProducts) -> Tensor:
     record, layer = products.record, products.layer
     diagonal = record.loss_function.curvature_diagonal
     if not layer.layer.has_wide_input:
-        return in_blocks(diagonal, record.f, products.JW[:, :, 0])
+        return in_blocks(diagonal, record.f, record.y, products.JW[:, :, 0])
     W, width = layer.W.double(), layer.J.shape[1] * layer.layer.in_features
-    return in_blocks(lambda f, J: diagonal(f, J.double() @ W), record.f, layer.J[:, :, 0], width=width)
+    return in_blocks(lambda f, y, J: diagonal(f, y, J.double() @ W), record.f, record.y, layer.J[:, :, 0], width=width)
 
 
 def _root_times_weights(products: LayerProducts) -> Tensor:
@@ -106,7 +106,7 @@ def _root_times_weights(products: LayerProducts) -> Tensor:
     record, layer = products.record, products.layer
     if layer.layer.has_wide_input:
         return record.gauss_newton_root(layer.layer.name) @ layer.W.double()
-    return record.loss_function.curvature_root_times(record.f, products.JW)
+    return record.loss_function.curvature_root_times(record.f, record.y, products.JW)
 
 
 def _from_gradients(blocks: Iterable[Tensor], W: Tensor) -> Terms:

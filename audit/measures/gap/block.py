@@ -17,7 +17,7 @@ class ClassGap:
     """One class in the gap."""
 
     name: str
-    train_samples: int
+    train_samples: int = says("samples of this class, or labelled positions where every position has a label")
     test_samples: int
     train_error: float | None
     test_error: float | None
@@ -38,14 +38,16 @@ class Mistake:
 
     label: str = says("the right class")
     answer: str = says("the class that is answered")
-    count: int = says("test samples")
+    count: int = says("test samples, or positions")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Confusion:
     """Which class is answered for which on the test split."""
 
-    counts: list[list[int]] | None = says("test samples; row: right class, column: answer, as in data.class_names")
+    counts: list[list[int]] | None = says(
+        "test samples, or positions; row: right class, column: answer, as in data.class_names"
+    )
     most: list[Mistake] = says("the most frequent mistakes, most frequent first")
     skipped: str | None = says("why counts is null", default=None)
 
@@ -54,7 +56,9 @@ class Confusion:
 class GapReport:
     """The observed generalization gap: test minus train.
 
-    Intervals are 95 %: of losses by a bootstrap over samples, of shares of wrong answers Wilson's and Newcombe's.
+    Intervals are 95 %: of losses by a bootstrap over samples, of shares of wrong answers Wilson's and Newcombe's. Where
+    samples have a label at every position, errors are shares of positions, and all intervals are by a bootstrap over
+    samples.
     """
 
     train_loss: float
@@ -77,11 +81,15 @@ class GapReport:
     test_rmse: float | None = None
     train_rmse_ci95: Interval = None
     test_rmse_ci95: Interval = None
+    test_rmse_guess: float | None = says("the same of always answering the mean target of train", default=None)
+    test_rmse_guess_ci95: Interval = None
     train_r2: float | None = says("share of variance explained, averaged over outputs; regression only", default=None)
     test_r2: float | None = None
     train_r2_ci95: Interval = None
     test_r2_ci95: Interval = None
     bootstrap: int = says("draws behind the intervals of losses", default=0)
+    train_positions: int | None = says("labelled positions; null where every sample has one answer", default=None)
+    test_positions: int | None = None
     per_class: list[ClassGap] = field(default_factory=list)
     confusion: Confusion | None = says("null for regression", default=None)
     skipped: str | None = says("why some numbers above are null", default=None)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from audit.report.fields import Card, Compared
 
 RESAMPLED = "Intervals: 2.5 % and 97.5 % quantiles of a bootstrap that draws train and test samples independently."
-COUNTED = "Intervals: Wilson's (1927) of each share of wrong answers, Newcombe's (1998) of their difference."
+COUNTED = (
+    "Intervals: Wilson's (1927) of each share of wrong answers, Newcombe's (1998) of their difference. Where every "
+    "position has a label, shares are of labelled positions, and intervals by a bootstrap over samples, never over "
+    "positions."
+)
 LIKE_THE_TEST_SPLIT = (
     "How the model does on data from elsewhere or from later, nor how another run of the same training would do."
 )
@@ -31,8 +35,9 @@ CARDS: tuple[Card, ...] = (
         formula="L = mean over the split's samples of ℓ(f(x), y)",
         source="standard",
         variant=(
-            "ℓ is −ln of the probability given to the right class; for regression half the squared error. The audited "
-            "model in evaluation mode; no augmentation, no weight penalty."
+            "ℓ is −ln of the probability given to the right class, where every position has a label its mean over the "
+            "sample's labelled positions; for regression half the squared error. The audited model in evaluation mode; "
+            "no augmentation, no weight penalty."
         ),
         normalisation="Mean per sample: nats, or half the squared units of the target, summed over outputs.",
         can_tell="How good the probabilities, or the predictions, are on samples like these.",
@@ -46,7 +51,7 @@ CARDS: tuple[Card, ...] = (
         formula="share of wrong answers on test − share of wrong answers on train",
         source="the definition of the generalization gap, with the 0–1 loss",
         variant=f"The answer is the largest score; with one score, its sign. Null for regression. {COUNTED}",
-        normalisation="Share of samples.",
+        normalisation="Share of samples, or of labelled positions.",
         can_tell="Whether wrong answers become more frequent on the test split.",
         cannot_tell=f"{LIKE_THE_TEST_SPLIT} A model that is wrong everywhere has no gap either.",
     ),
@@ -54,14 +59,16 @@ CARDS: tuple[Card, ...] = (
         id="gap.test_error",
         title="Test error",
         meaning="How often the model is wrong on unseen samples; train_error says the same of the train split.",
-        formula="wrong answers / samples of the split; accuracy is 1 − error",
+        formula="wrong answers / samples, or labelled positions, of the split; accuracy is 1 − error",
         source="standard: the mean 0–1 loss",
         variant=f"The answer is the largest score; with one score, its sign. Null for regression. {COUNTED}",
-        normalisation="Share of samples.",
+        normalisation="Share of samples, or of labelled positions.",
         can_tell="How often to expect a wrong answer on samples like these, within its interval.",
         cannot_tell=f"{LIKE_THE_TEST_SPLIT} Nor how grave a mistake is.",
         covers=(
             "gap.train_error",
+            "gap.train_positions",
+            "gap.test_positions",
             "gap.train_accuracy",
             "gap.test_accuracy",
             "gap.per_class.train_error",
@@ -74,9 +81,9 @@ CARDS: tuple[Card, ...] = (
         meaning="How far a prediction is off, in the units of the target.",
         formula="√(mean over samples and outputs of (f − y)²)",
         source="standard",
-        variant="Regression only; train_rmse and test_rmse.",
+        variant="Regression only; train_rmse and test_rmse. test_rmse_guess is that of always answering train's mean.",
         cannot_tell="Which output is off, where there are several with different units.",
-        covers=("gap.train_rmse",),
+        covers=("gap.train_rmse", "gap.test_rmse_guess"),
     ),
     Card(
         id="gap.test_r2",

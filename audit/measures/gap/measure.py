@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from audit.maths.clusters import cluster_share
 from audit.maths.resample import TEST, TRAIN, Bootstrap, interval
 from audit.maths.shares import difference_interval, wilson
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
 from audit.measures.gap.block import ClassGap, Confusion, GapReport, Mistake
 from audit.measures.gap.card import CARDS
+from audit.measures.gap.positions import class_gaps_by_position
 from audit.network.record import Products, Record
 from audit.network.records import Outcome
 from audit.report.fields import Interval
@@ -61,8 +63,8 @@ MEASURE: Measure = GapMeasure()
 def measure_gap(train: Outcome, test: Outcome, classes: Sequence[str] | None, bootstrap: Bootstrap) -> GapReport:
     """The gap of loss and error, overall and by class."""
     means = bootstrap.means(train.loss[:, None])[:, 0], bootstrap.means(test.loss[:, None], TEST)[:, 0]
-    loss = _Difference(train.loss, test.loss, *means)
-    errors = None if train.wrong is None or test.wrong is None else _errors(train.wrong, test.wrong)
+    loss, both = _Difference(train.loss, test.loss, *means), (train, test)
+    errors = None if train.wrong is None or test.wrong is None else _errors(train, test, bootstrap)
     return GapReport(
         train_loss=loss.train,
         train_loss_ci95=interval(means[0]),
@@ -71,16 +73,19 @@ def measure_gap(train: Outcome, test: Outcome, classes: Sequence[str] | None, bo
         loss_gap=loss.gap,
         loss_gap_ci95=loss.gap_ci95,
         bootstrap=bootstrap.draws,
-        per_class=_class_gaps(train, test, classes or (), bootstrap),
-        confusion=None if errors is None or classes is None else count_confusions(test, classes),
+        per_class=(class_gaps_by_position if train.asked is not None else _class_gaps)(*both, classes or (), bootstrap),
+        confusion=None if errors is None or classes is None else count_confusions(test.by_position, classes),
+        train_positions=None if train.asked is None else int(train.asked.sum()),
+        test_positions=None if test.asked is None else int(test.asked.sum()),
         skipped="error and accuracy do not exist for regression" if errors is None else None,
         **(errors or _fits(train, test, bootstrap)),
     )
 
 
-def _errors(train: Array, test: Array) -> dict[str, Any]:
+def _errors(train: Outcome, test: Outcome, bootstrap: Bootstrap) -> dict[str, Any]:
     """Error and accuracy of a classifier, from the wrong answers of each split."""
-    (wrong, ends), (wrong_test, ends_test) = (_share(part) for part in (train, test))
+    wrong, wrong_test = train.error, test.error
+    ends, ends_test = error_interval(train, bootstrap, TRAIN), error_interval(test, bootstrap, TEST)
     return {
         "train_error": wrong,
         "train_error_ci95": ends,
@@ -93,6 +98,14 @@ def _errors(train: Array, test: Array) -> dict[str, Any]:
         "test_accuracy": 1 - wrong_test,
         "test_accuracy_ci95": (1 - ends_test[1], 1 - ends_test[0]),
     }
+
+
+def error_interval(outcome: Outcome, bootstrap: Bootstrap, stream: int) -> tuple[float, float]:
+    """Wilson's, or where samples have several answers that of a bootstrap over samples."""
+    assert outcome.wrong is not None
+    if outcome.asked is None:
+        return wilson(outcome.error, len(outcome.wrong))
+    return cluster_share(outcome.wrong, outcome.asked, bootstrap, stream)
 
 
 def _share(wrong: Array) -> tuple[float, tuple[float, float]]:
@@ -110,7 +123,19 @@ def _fits(train: Outcome, test: Outcome, bootstrap: Bootstrap) -> dict[str, Any]
         )
     )
     fits = {"train": measure_fit(train, bootstrap), "test": measure_fit(test, bootstrap, TEST)}
+    found |= _constant_answer(train, test, bootstrap)
     return found | {f"{split}_{name}": value for split, fit in fits.items() for name, value in asdict(fit).items()}
+
+
+def _constant_answer(train: Outcome, test: Outcome, bootstrap: Bootstrap) -> dict[str, Any]:
+    """RMSE on test of always answering the mean target of train [C]."""
+    errors = ((test.targets - train.targets.mean(0)) ** 2).mean(1, keepdims=True)  # [n, 1]
+    scale = max(float(errors.max()), np.finfo(np.float64).tiny)
+    drawn = bootstrap.means(errors / scale, TEST)[:, 0]
+    return {
+        "test_rmse_guess": float(np.sqrt(errors.mean())),
+        "test_rmse_guess_ci95": interval(np.sqrt(scale * drawn)),
+    }
 
 
 class _Difference:

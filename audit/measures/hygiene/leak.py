@@ -28,7 +28,7 @@ def find_leak(
     twins: Twins, chance: Flags, train: Outcome, test: Outcome, searched: float, bootstrap: Bootstrap
 ) -> Leak:
     """`chance` [m]: twins that may be coincidence; `searched`: share of the train samples on disk that were used."""
-    copied, answer = twins.across_same_label, "target" if test.wrong is None else "label"
+    copied, answer = twins.across_same_label, _answer(test)
     share, natural = float(copied.mean()), float(twins.repeated_in_train.mean())
     unexplained = float((copied & ~chance).mean())
     unexplained_ci95 = wilson(unexplained, len(copied))
@@ -76,26 +76,33 @@ def _gap_without(copied: Flags, train: Outcome, test: Outcome, bootstrap: Bootst
         error_gap_shift=None
         if fresh.error_gap is None or whole.error_gap is None
         else fresh.error_gap - whole.error_gap,
-        loss_gap_shift_ci95=_shift_interval(test.loss, copied, bootstrap),
-        error_gap_shift_ci95=None if test.wrong is None else _shift_interval(test.wrong, copied, bootstrap),
+        loss_gap_shift_ci95=_shift_interval(test.loss, None, copied, bootstrap),
+        error_gap_shift_ci95=None if test.wrong is None else _shift_interval(test.wrong, test.asked, copied, bootstrap),
         moved=moved,
     )
 
 
-def _shift_interval(values: NDArray[np.float64], copied: Flags, bootstrap: Bootstrap) -> Interval:
-    """Of the mean over the samples that are no copies, minus the mean over all."""
+def _answer(test: Outcome) -> str:
+    """What a sample comes with."""
+    return "target" if test.wrong is None else "label" if test.asked is None else "labels"
+
+
+def _shift_interval(
+    values: NDArray[np.float64], asked: NDArray[np.float64] | None, copied: Flags, bootstrap: Bootstrap
+) -> Interval:
+    """Of the mean over the samples that are no copies, minus the mean over all; over answers where it says how many."""
     fresh = (~copied).astype(np.float64)
-    columns = np.stack([values, values * fresh, fresh], 1)
-    everything, without, share = bootstrap.means(columns).T
+    columns = [values, values * fresh, fresh] if asked is None else [values, values * fresh, asked * fresh, asked]
+    everything, without, share, *whole = bootstrap.means(np.stack(columns, 1)).T
     some = share > 0
-    return interval(without[some] / share[some] - everything[some])
+    mean = everything / whole[0] if whole else everything
+    return interval(without[some] / share[some] - mean[some])
 
 
 def _only(outcome: Outcome, rows: Flags) -> Outcome:
-    wrong = None if outcome.wrong is None else outcome.wrong[rows]
-    return replace(
-        outcome, scores=outcome.scores[rows], labels=outcome.labels[rows], loss=outcome.loss[rows], wrong=wrong
-    )
+    wrong, asked = (None if part is None else part[rows] for part in (outcome.wrong, outcome.asked))
+    scores, labels, loss = outcome.scores[rows], outcome.labels[rows], outcome.loss[rows]
+    return replace(outcome, scores=scores, labels=labels, loss=loss, wrong=wrong, asked=asked)
 
 
 def _outside(value: float | None, ends: Interval) -> bool:

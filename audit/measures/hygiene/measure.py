@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from audit.maths.blocks import RESAMPLED
+from audit.maths.clusters import cluster_sums
 from audit.maths.shares import wilson
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
 from audit.measures.hygiene.block import ClassBalance, Conflicts, Hygiene, Twin
@@ -108,10 +110,12 @@ def conflicts(samples: Samples) -> Conflicts:
 
 def balance(samples: Samples) -> ClassBalance:
     """Counts per class; nothing for regression."""
-    if not samples.classes:
-        return ClassBalance(skipped=NO_CLASSES)
     y, y_test = (y.cpu().numpy() for y in (samples.y, samples.y_test))
     settings = samples.audit.settings
+    if samples.tagged:
+        return tag_balance(y, y_test, samples.names, settings.bootstrap, settings.seed)
+    if not samples.classes:
+        return ClassBalance(skipped=NO_CLASSES)
     return class_balance(y, y_test, samples.names, settings.bootstrap, settings.seed)
 
 
@@ -127,7 +131,20 @@ def class_balance(
 ) -> ClassBalance:
     """Counts of the classes `names` in both splits, and whether their proportions differ."""
     train, test = (np.bincount(labels, minlength=len(names)) for labels in (y, y_test))
-    p = p_value(train, test, draws, seed)
+    return _balance(train, test, names, p_value(train, test, draws, seed), draws)
+
+
+def tag_balance(
+    y: NDArray[np.int64], y_test: NDArray[np.int64], names: Sequence[str], draws: int, seed: int
+) -> ClassBalance:
+    """The same of labels at positions [n, T], negative where there is none: counts of positions."""
+    train, test = (_counts(labels, len(names)) for labels in (y, y_test))  # [n, C]
+    return _balance(train.sum(0), test.sum(0), names, p_value_of_samples(train, test, draws, seed), draws)
+
+
+def _balance(
+    train: NDArray[np.int64], test: NDArray[np.int64], names: Sequence[str], p: float, draws: int
+) -> ClassBalance:
     present = train[train > 0]
     missing = [[name for name, count in zip(names, counts, strict=True) if not count] for counts in (train, test)]
     return ClassBalance(
@@ -152,6 +169,35 @@ def p_value(train: NDArray[np.int64], test: NDArray[np.int64], draws: int, seed:
     divided = rng.multivariate_hypergeometric(pooled, int(test.sum()), size=draws, method="marginals")
     observed, expected = _x_squared(test[None], pooled)[0], _x_squared(divided, pooled)
     return float((1 + (expected >= observed * (1 - 1e-12)).sum()) / (1 + draws))
+
+
+def _counts(labels: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+    """How many positions of each sample have each class [n, C]."""
+    rows, positions = np.nonzero(labels >= 0)
+    places = rows * classes + labels[rows, positions]
+    return np.bincount(places, minlength=len(labels) * classes).reshape(len(labels), classes)
+
+
+def p_value_of_samples(train: NDArray[np.int64], test: NDArray[np.int64], draws: int, seed: int) -> float:
+    """The same where whole samples are re-divided, not their positions, which are not independent; counts [n, C].
+
+    Of very many samples, random groups of them are: that changes their spread as little as for a bootstrap.
+    """
+    every, rng = np.concatenate([test, train]), np.random.default_rng(seed)
+    pooled, part = every.sum(0), len(test) / len(every)
+    kept = pooled > 0
+    if len(every) > RESAMPLED:
+        every = cluster_sums(every, rng.permutation(len(every)) % RESAMPLED, RESAMPLED).astype(np.int64)
+    size = min(max(1, round(part * len(every))), len(every) - 1)
+    divided = np.stack([every[rng.permutation(len(every))[:size]].sum(0) for _ in range(draws)])[:, kept]
+    observed, expected = (_x_squared_of(some, pooled[kept]) for some in (test.sum(0)[None, kept], divided))
+    return float((1 + (expected >= observed[0] * (1 - 1e-12)).sum()) / (1 + draws))
+
+
+def _x_squared_of(test: NDArray[np.int64], pooled: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Pearson's X² of the 2 × C tables whose first row is test [draws, C]; their sums differ."""
+    part = test.sum(1, keepdims=True) / pooled.sum()
+    return np.asarray(((test - part * pooled) ** 2 / (pooled * part * (1 - part))).sum(1))
 
 
 def _x_squared(test: NDArray[np.int64], pooled: NDArray[np.int64]) -> NDArray[np.float64]:

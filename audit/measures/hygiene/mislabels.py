@@ -26,6 +26,7 @@ RULE = (
     f"A train label is suspect where at least half of its {NEIGHBOURS} nearest neighbours agree on one other label, "
     f"and at least {DOMINANCE} times as many as have the given one."
 )
+OF_POSITIONS = "The labels are those of positions: the neighbours of a whole sample cannot vote on them."
 NO_LABELS = "The targets of a regression are not labels: those of neighbours differ by nature."
 FEW = f"Fewer than {2 * NEIGHBOURS} train samples: a vote of {NEIGHBOURS} neighbours would be a vote of everyone."
 NO_SPACE = "The inputs are whole numbers such as tokens, and the network has no features of its own to compare them by."
@@ -37,14 +38,16 @@ DISTORTED = (
     "The neighbours are taken among the network's own features, where train samples sit closer to their given labels "
     "than new samples would: wrong labels that the network has memorised are missed, and no rate can be told."
 )
+FEW_EACH = (
+    f"Classes have fewer than {NEIGHBOURS} train samples in the mean: with its own sample left out, a class loses "
+    "a good part of its votes, so that train labels are outvoted more often than test labels though none is wrong."
+)
 NO_YARDSTICK = "Every test sample is itself in train: nothing tells how often neighbours disagree by chance."
 
 
 def suspected_mislabels(samples: Samples) -> SuspectedMislabels:
     """Train labels that their neighbours contradict, in the space whose neighbours foretell test labels best."""
-    why = NO_LABELS if not samples.classes else FEW if len(samples.y) < 2 * NEIGHBOURS else None
-    if why is None and not samples.tried:
-        why = NO_SPACE
+    why = _no_vote(samples)
     if why is not None:
         return _no_list([], why)
     tried = samples.label_space
@@ -76,21 +79,42 @@ def suspected_mislabels(samples: Samples) -> SuspectedMislabels:
         neighbours=NEIGHBOURS,
         rule=RULE,
         suspects=_suspects(samples, tried, votes, asked),
-        caveat=DISTORTED if tried.space.name == FEATURES else NO_YARDSTICK if chance is None else None,
+        caveat=_caveat(samples, tried, chance),
     )
+
+
+def _no_vote(samples: Samples) -> str | None:
+    """Why labels are not voted on; None where they are."""
+    if not samples.classes:
+        return OF_POSITIONS if samples.tagged else NO_LABELS
+    if len(samples.y) < 2 * NEIGHBOURS:
+        return FEW
+    return None if samples.tried else NO_SPACE
 
 
 def _beyond_chance(
     samples: Samples, tried: Tried, votes: Votes
 ) -> tuple[float | None, float | None, tuple[float, float] | None]:
     """Suspects that chance explains, and the rate of wrong labels beyond it, by the same vote on fresh test samples."""
-    if tried.around_test is None or tried.space.name == FEATURES:
+    if tried.around_test is None or tried.space.name == FEATURES or _few_each(samples):
         return None, None, None
     on_test = judge(tried.around_test.votes, samples.y_test[samples.fresh])
     chance = len(votes.own) * _share(on_test.suspect)
     settings = samples.audit.settings
     train, test = ((part.outvoted, len(part.own)) for part in (votes, on_test))
     return chance, *wrong_rate(train, test, len(samples.names), settings.bootstrap, settings.seed)
+
+
+def _caveat(samples: Samples, tried: Tried, chance: float | None) -> str | None:
+    """Why no rate of wrong labels can be told, where none can."""
+    if tried.space.name == FEATURES:
+        return DISTORTED
+    return FEW_EACH if _few_each(samples) else NO_YARDSTICK if chance is None else None
+
+
+def _few_each(samples: Samples) -> bool:
+    """Whether classes are so small that a vote without the own sample is not like one of all."""
+    return len(samples.y) < NEIGHBOURS * len(torch.unique(samples.y))
 
 
 def _blind(samples: Samples, tried: Tried, votes: Votes) -> bool:

@@ -18,7 +18,7 @@ from audit.measures.hygiene.duplicates import Twins, coincidental
 from audit.measures.hygiene.neighbours import Neighbourhood, Search, Voters, gather_votes
 from audit.measures.hygiene.points import Space
 from audit.network.layers import dense_only
-from audit.network.loss import SquaredError
+from audit.network.loss import TokenCrossEntropy
 
 INPUT, STANDARDISED, FEATURES = "input", "standardised input", "features"
 
@@ -29,7 +29,8 @@ class Samples:
     def __init__(self, audit: Audit, features: Tensor | None) -> None:
         self.audit = audit
         self.features = features  # [n, D] what the last dense layer is fed on train samples; None: nothing of its own
-        self.classes = not isinstance(audit.loss, SquaredError)
+        self.classes = audit.loss.class_per_sample
+        self.tagged = isinstance(audit.loss, TokenCrossEntropy)  # whether every position has a class
         self.device = next(audit.network.parameters()).device
         self.y, self.y_test = audit.train.y.to(self.device), audit.test.y.to(self.device)
         self.train_index, self.test_index = stored(audit.data.train), stored(audit.data.test)
@@ -37,7 +38,7 @@ class Samples:
     @cached_property
     def names(self) -> list[str]:
         """The classes by index; nothing for regression."""
-        if not self.classes:
+        if not self.classes and not self.tagged:
             return []
         scores = max(2, self.audit.train_outcome.scores.shape[1])
         return list(self.audit.data.classes or map(str, range(scores)))
@@ -66,8 +67,16 @@ class Samples:
     @cached_property
     def _voters_and_places(self) -> tuple[Voters, Tensor]:
         y = self.y
-        ballots = torch.nn.functional.one_hot(y, len(self.names)).double() if self.classes else y.reshape(len(y), -1)
+        ballots = torch.nn.functional.one_hot(y, len(self.names)).double() if self.classes else self._targets(y)
         return gather_votes(torch.from_numpy(self.twins.train_x).to(self.device), ballots)
+
+    def _targets(self, y: Tensor) -> Tensor:
+        """What a sample without one class is voted on by [n, k]: its targets, or the shares of the classes in it."""
+        if not self.tagged:
+            return y.reshape(len(y), -1)
+        counts = torch.zeros(len(y), 1 + len(self.names), dtype=torch.float64, device=y.device)
+        counts.scatter_add_(1, y.clamp(min=-1) + 1, torch.ones_like(y, dtype=torch.float64))
+        return counts[:, 1:] / counts[:, 1:].sum(1, keepdim=True)
 
     @property
     def voters(self) -> Voters:
@@ -82,7 +91,7 @@ class Samples:
     @cached_property
     def tried(self) -> list[Tried]:
         """Every space in which distances mean something, with how well neighbours foretell in it."""
-        y = self.y_test if self.classes else self.y_test.reshape(len(self.y_test), -1)
+        y = self.y_test if self.classes else self._targets(self.y_test)
         return try_spaces(self._spaces(), self.fresh, y[self.fresh], self.voters, self.classes)
 
     @property

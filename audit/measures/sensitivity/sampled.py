@@ -155,4 +155,7 @@ class _SingleProducts(LayerProducts):
     def JW(self) -> Tensor:
         """J W  [n, C, T, in], float64."""
         layer = self.layer
-        return (layer.J @ layer.W if layer.JW is None else layer.JW).double()
+        if layer.JW is not None:
+            return layer.JW.double()
+        rows = layer.J.reshape(-1, layer.W.shape[0])  # one product: a broadcast one would read W for every sample
+        return (rows @ layer.W).reshape(*layer.J.shape[:-1], -1).double()

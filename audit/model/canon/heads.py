@@ -57,11 +57,19 @@ def find_head(tail: Tail, output: Value) -> Head | None:
     made = _beneath(tail, output, RESHAPES)
     for name, rule in RULES.items():
         scores = rule(tail, made)
-        if scores is not None:
+        if scores is not None and _ends_alike(tail, scores, output):
             return Head(name, made, scores)
     step = _maker(tail, made, "normalize")
     head = find_head(tail, step.inputs[0]) if step else None  # rows that already add up to one pass unchanged
     return head._replace(made=made) if head and head.name in ("softmax", "sigmoid_pair") else None
+
+
+def _ends_alike(tail: Tail, scores: Value, output: Value) -> bool:
+    """Whether scores at positions [n, T, C] are still so in the output: reshaped, a row would not be one softmax."""
+    beneath, above = tail.shape(scores), tail.shape(output)
+    if beneath is None or len(beneath) != 3 or 1 in beneath[1:]:
+        return True
+    return above is not None and len(above) == 3 and above[2] == beneath[2]
 
 
 def softmax(tail: Tail, value: Value) -> Value | None:
@@ -150,11 +158,16 @@ def _over_single_entries(tail: Tail, step: Step) -> bool:
 
 
 def _over_classes(tail: Tail, step: Step) -> bool:
-    """Whether a softmax runs over all that belongs to one sample, so that it can move behind any reshaping."""
+    """Whether a softmax runs over all that belongs to one sample, so that it can move behind any reshaping.
+
+    Or over the scores of each position, [n, T, C].
+    """
     shape, axes = tail.shape(step.inputs[0]), step.axes or ()
     if shape is None:
         return axes in ((1,), (-1,))
     over = {axis % len(shape) for axis in axes}
+    if len(shape) == 3 and over == {2}:
+        return True
     return bool(over) and 0 not in over and all(size == 1 or axis in {0, *over} for axis, size in enumerate(shape))
 
 
@@ -166,7 +179,7 @@ def _is_row_wise(tail: Tail, value: Value, op: str, x: Value) -> bool:
     shape = tail.shape(step.inputs[0])
     if shape is None:
         return step.axes in ((1,), (-1,))
-    return step.axes in ((-1,), (len(shape) - 1,)) and all(size == 1 for size in shape[1:-1])
+    return step.axes in ((-1,), (len(shape) - 1,)) and (len(shape) == 3 or all(size == 1 for size in shape[1:-1]))
 
 
 def _is_log_sum_exp(tail: Tail, value: Value, x: Value) -> bool:

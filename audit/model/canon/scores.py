@@ -1,4 +1,4 @@
-"""From what a file returns to scores [n, C], by the same rules and in the same words for every format."""
+"""From what a file returns to a row of scores for each sample, by the same rules and words for every format."""
 
 from __future__ import annotations
 
@@ -37,13 +37,17 @@ def is_row(shape: Shape | None) -> bool:
     return shape is None or (len(shape) > 0 and sum(size != 1 for size in shape[1:]) <= 1)
 
 
-def require_row(path: Path, output: str, shape: Shape | None) -> None:
-    """Refuse outputs that hold more than one row of scores per sample."""
-    if not is_row(shape):
-        raise ModelError(
-            f"{path}: the output {output!r} has shape {shape_text(shape)}, not one row of scores per sample, which a "
-            "loss needs; choose another with --output NAME, or export the model with an output [n, classes]."
-        )
+def scores_per_position(path: Path, output: str, shape: Shape | None) -> int | None:
+    """C of an output [n, T, C], None for one row of scores per sample; anything else, such as pixels, is refused."""
+    if is_row(shape):
+        return None
+    if shape is not None and len(shape) == 3 and shape[2] is not None:
+        return shape[2]
+    raise ModelError(
+        f"{path}: the output {output!r} has shape {shape_text(shape)}, not one row of scores per sample, which a "
+        "loss needs, nor one per position [n, positions, classes]; choose another with --output NAME, or export the "
+        "model with an output [n, classes]."
+    )
 
 
 def shape_text(shape: Shape | None) -> str:
@@ -54,7 +58,9 @@ def shape_text(shape: Shape | None) -> str:
     return f"[{', '.join(free[axis] if size is None else str(size) for axis, size in enumerate(shape))}]"
 
 
-def guard(network: fx.GraphModule, output: str, trials: Iterable[tuple[Tensor, ...]]) -> tuple[str, tuple[str, ...]]:
+def guard(
+    network: fx.GraphModule, output: str, trials: Iterable[tuple[Tensor, ...]], per_position: int | None = None
+) -> tuple[str, tuple[str, ...]]:
     """Probabilities that no rule explains are not scores: let the network end in their logarithm.
 
     The name of the head in HEADS that leads back to them, and the sentence that says so.
@@ -62,13 +68,15 @@ def guard(network: fx.GraphModule, output: str, trials: Iterable[tuple[Tensor, .
     last = next(iter(reversed(network.graph.nodes))).args[0]
     if last.op == "call_module" and isinstance(network.get_submodule(str(last.target)), LAYERS):
         return "none", ()
-    head = unexplained_head(network, trials)
+    head = unexplained_head(network, trials, per_position)
     if head == "softmax":
         end_with(network, torch.log)
     return head, unexplained_notes(output, head)
 
 
-def unexplained_head(network: Callable[..., Tensor], trials: Iterable[tuple[Tensor, ...]]) -> str:
+def unexplained_head(
+    network: Callable[..., Tensor], trials: Iterable[tuple[Tensor, ...]], per_position: int | None = None
+) -> str:
     """What the first trial that runs gives: "softmax" for probabilities, "log_softmax" for their logarithms."""
     for x in trials:
         try:
@@ -76,7 +84,7 @@ def unexplained_head(network: Callable[..., Tensor], trials: Iterable[tuple[Tens
                 answer = network(*x)
         except Exception:  # a size that was only guessed
             continue
-        return _kind_of_rows(answer, len(x[0]))
+        return _kind_of_rows(answer, len(x[0]), per_position)
     return "none"
 
 
@@ -95,11 +103,11 @@ def unexplained_notes(output: str, head: str) -> tuple[str, ...]:
     )
 
 
-def _kind_of_rows(answer: Tensor, samples: int) -> str:
+def _kind_of_rows(answer: Tensor, samples: int, per_position: int | None) -> str:
     """Rows of two or more numbers that are not negative and add up to one, or the logarithms of such rows."""
     if answer.dim() < 2 or len(answer) != samples or answer[0].numel() < 2:
         return "none"
-    rows = answer.reshape(samples, -1).double()
+    rows = answer.reshape(*((samples, -1) if per_position is None else (-1, per_position))).double()
     if _add_up_to_one(rows) and bool((rows >= 0).all()):
         return "softmax"
     return "log_softmax" if _add_up_to_one(rows.exp()) else "none"

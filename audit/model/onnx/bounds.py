@@ -11,7 +11,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from audit.errors import ModelError
 from audit.model.onnx.graph import Array, subgraphs, to_array, walk
 
-MOST_NODES = 10**6
+MOST_NODES = 40_000
 """Once functions are put in their callers' place; the largest networks have some ten thousand."""
 MOST_TURNS = 10**4
 """Of a loop that is run once to see what it gives."""
@@ -20,8 +20,8 @@ PACKED: dict[int, int] = {TensorProto.UINT4: 2, TensorProto.INT4: 2}  # numbers 
 LOOPS = ("Loop", "Scan", "SequenceMap")
 
 
-def check_functions(path: Path, model: ModelProto) -> None:
-    """Refuses functions that would take too long to put in their callers' place."""
+def check_size(path: Path, model: ModelProto) -> None:
+    """Refuses a graph of more operators than can be converted soon, its functions put in their callers' place."""
     bodies = {(one.domain, one.name): list(one.node) for one in model.functions}
     known: dict[tuple[str, str], int] = {}
 
@@ -38,9 +38,10 @@ def check_functions(path: Path, model: ModelProto) -> None:
             known[name] = nodes_of(bodies[name])
         return known[name]
 
-    if bodies and nodes_of(list(model.graph.node)) > MOST_NODES:
+    if nodes_of(list(model.graph.node)) > MOST_NODES:
         raise ModelError(
-            f"{path}: its functions call each other more than {MOST_NODES:,} times; export the model without functions."
+            f"{path}: runs more than {MOST_NODES:,} operators, those of its functions and branches included; export it "
+            "without unrolled loops."
         )
 
 

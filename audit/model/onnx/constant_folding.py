@@ -31,6 +31,8 @@ RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLik
 LARGEST = 2**26
 """Elements (256 MB in float32) beyond which a constant is left to be computed at run time."""
 
+LONGEST = 20.0  # seconds for the constants of a file, some of which come out of loops
+
 HOPELESS = 2**32
 """Elements of a constant that nothing could compute with at run time either."""
 
@@ -189,7 +191,9 @@ def _evaluate(model: ModelProto, nodes: list[NodeProto], names: list[str]) -> di
     if largest > HOPELESS:
         raise MemoryError
     try:
-        results = [] if largest > LARGEST else Session(part, optimise=False).run(names, {})
+        results = [] if largest > LARGEST else Session(part, optimise=False).run(names, {}, LONGEST)
+    except TimeoutError as error:
+        raise TimeoutError(f"its constants take more than {LONGEST:g} seconds to compute") from error
     except RuntimeFailure as failure:
         if out_of_memory(failure):
             raise MemoryError from failure

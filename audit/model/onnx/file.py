@@ -13,7 +13,7 @@ from onnx.external_data_helper import ExternalDataInfo
 
 from audit.errors import ModelError
 from audit.model.detect import sha256
-from audit.model.onnx.bounds import check_functions, check_tensor
+from audit.model.onnx.bounds import check_size, check_tensor
 from audit.model.onnx.graph import opset, walk
 from audit.model.onnx.runtime import RuntimeFailure, Session
 
@@ -50,7 +50,7 @@ class Source:
 def read_file(path: Path) -> Source:
     """Read `path` and the external data beside it."""
     model = parsed(path)
-    check_functions(path, model)
+    check_size(path, model)
     digest = sha256(path, *external_files(path, model))
     _load_external(path, model)
     for tensor in _tensors(model):

@@ -59,12 +59,13 @@ def load(path: Path, settings: Settings) -> Model:
     freed, batch = free_batch_size(given.model)
     taken = [replace(spec, batch=batch) for spec in given.inputs]
     refuse(path, freed.graph)
-    head, head_notes = take_off_head(path, freed)
+    end = take_off_head(path, freed)
+    head, head_notes = end.head, end.notes
     dense_notes = rewrite_dense(freed)
     network = _converted(path, freed)
     check_weights(dict(network.named_parameters()), path)
     if head == "none":
-        head, unexplained = guard(network, output, trial_batches(taken, batch or TRIALS))
+        head, unexplained = guard(network, output, trial_batches(taken, batch or TRIALS), end.per_position)
         head_notes += unexplained
     graph_notes = (*_batch_notes(given.inputs[0].batch, batch), *_weight_notes(given.model, freed))
     names, ops = _layers(network)
@@ -79,6 +80,7 @@ def load(path: Path, settings: Settings) -> Model:
         unused=given.unused,
         output=output,
         head=head,
+        per_position=end.per_position,
         opset=opset(source.model) or None,
         ops=ops,
         names=names,

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from audit.model.canon.heads import Step, find_head
-from audit.model.canon.scores import Shape, head_note, require_row
+from audit.model.canon.scores import Shape, head_note, scores_per_position
 from audit.model.onnx.graph import (
     add_constant,
     attributes,
@@ -83,8 +83,17 @@ class OnnxTail:
         return None if axes is None else tuple(axes)
 
 
-def take_off_head(path: Path, model: ModelProto) -> tuple[str, tuple[str, ...]]:
-    """Let the graph end in scores [n, C]; the final layer's name in HEADS, and sentences that say what was done."""
+@dataclass(frozen=True)
+class Taken:
+    """What was taken off an output, and what it holds."""
+
+    head: str  # the final layer's name in HEADS
+    notes: tuple[str, ...]  # sentences that say what was done
+    per_position: int | None  # C of an output [n, T, C]
+
+
+def take_off_head(path: Path, model: ModelProto) -> Taken:
+    """Let the graph end in one row of scores for each sample."""
     output = model.graph.output[0].name
     unstacked = _unstack(model, output)
     tail = OnnxTail.of(model)
@@ -93,9 +102,11 @@ def take_off_head(path: Path, model: ModelProto) -> tuple[str, tuple[str, ...]]:
         two_axes = len(tail.shape(head.scores) or ()) == 2
         bypass(model.graph, output if two_axes else head.made, head.scores)
     kind = infer_types(model).get(output, TensorType())
-    require_row(path, output, kind.shape)
+    per_position = scores_per_position(path, output, kind.shape)
     _flatten(model, kind)
-    return (head.name, (*unstacked, head_note(output, head.name))) if head else ("none", unstacked)
+    if head is None:
+        return Taken("none", unstacked, per_position)
+    return Taken(head.name, (*unstacked, head_note(output, head.name)), per_position)
 
 
 def _unstack(model: ModelProto, output: str) -> tuple[str, ...]:
@@ -112,7 +123,7 @@ def _unstack(model: ModelProto, output: str) -> tuple[str, ...]:
 
 
 def _flatten(model: ModelProto, kind: TensorType) -> None:
-    """[n] becomes [n, 1], and [n, C, 1, 1] becomes [n, C]; of a lone sample, [C] becomes [1, C]."""
+    """[n] becomes [n, 1], [n, C, 1, 1] becomes [n, C], and [n, T, C] becomes [n, T·C]; of a lone sample, [C] [1, C]."""
     lone = (tensor_type(model.graph.input[0]).shape or (None,))[0] == 1
     output = model.graph.output[0].name
     rank = len(kind.shape) if kind.shape is not None else None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,12 +41,20 @@ class Session:
         except Exception as error:  # onnxruntime's exceptions share no base class, and protobuf's join in above 2 GB
             raise RuntimeFailure(_first_line(error)) from error
 
-    def run(self, outputs: list[str], feeds: dict[str, Array]) -> list[Any]:
-        """The values of `outputs`."""
+    def run(self, outputs: list[str], feeds: dict[str, Array], seconds: float = math.inf) -> list[Any]:
+        """The values of `outputs`; a TimeoutError where they take longer than so many seconds."""
+        options, begin = onnxruntime.RunOptions(), time.monotonic()
+        timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), setattr, (options, "terminate", True))
+        timer.daemon = True
+        timer.start()
         try:
-            results: list[Any] = self._session.run(outputs, feeds)
+            results: list[Any] = self._session.run(outputs, feeds, options)
         except Exception as error:  # as above
+            if time.monotonic() - begin > seconds:
+                raise TimeoutError from error
             raise RuntimeFailure(_first_line(error)) from error
+        finally:
+            timer.cancel()
         return results
 
 

@@ -45,6 +45,7 @@ def model_of(
         unused=tuple(name for name in fakes if name not in used),
         output=found.output,
         head=head,
+        per_position=found.per_position,
         ops=found.ops,
         names=found.names,
         notes=(*head_notes, *_notes(batch, freed, first.dtype)),
@@ -69,7 +70,8 @@ def _head(found: Canonical, program: ExportedProgram, specs: list[InputSpec]) ->
         return found.head, (head_note(found.output, found.head),)
     saved = _saved_inputs(program)
     own = [tuple(saved[spec.name].to(spec.dtype) for spec in specs)] if saved else []
-    return guard(found.network, found.output, chain(trial_batches(specs, specs[0].batch or TRIALS), own))
+    trials = chain(trial_batches(specs, specs[0].batch or TRIALS), own)
+    return guard(found.network, found.output, trials, found.per_position)
 
 
 def _declared_inputs(program: ExportedProgram) -> dict[str, Tensor]:

@@ -13,11 +13,13 @@ LONGEST = 4000  # characters
 LARGEST = 2**64
 POWERS = 3  # in one expression, each with a written exponent of at most EXPONENT
 EXPONENT = 8
+COMPARED = 32  # arguments of Max and Min in one expression: sympy compares each with every other
 
 SYMBOL = re.compile(r"[a-z]{1,4}\d{1,6}")
 ASSUMPTIONS = {"positive", "nonnegative", "integer", "real", "evaluate"}
 NUMBERS = {"Integer", "Float", "Rational"}
 POWER = {"Pow", "PowByNatural"}
+EXTREMES = {"Max", "Min"}
 FUNCTIONS = {
     *("Symbol", "Add", "Mul", "Abs", "Max", "Min", "Mod", "PythonMod", "FloorDiv", "CeilDiv", "CleanDiv"),
     *("ModularIndexing", "Where", "IntTrueDiv", "FloatTrueDiv", "ToFloat", "TruncToInt", "CeilToInt", "FloorToInt"),
@@ -45,7 +47,14 @@ def is_arithmetic(text: str) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     nodes = list(ast.walk(tree))
-    return sum(map(_is_power, nodes)) <= POWERS and all(map(_is_plain, nodes))
+    few = sum(map(_is_power, nodes)) <= POWERS and sum(map(_compared, nodes)) <= COMPARED
+    return few and all(map(_is_plain, nodes))
+
+
+def _compared(node: ast.AST) -> int:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in EXTREMES:
+        return 0
+    return len(node.args)
 
 
 def _is_power(node: ast.AST) -> bool:

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from audit.errors import ModelError
-from audit.model.base import HEADS, InputSpec, Model
+from audit.model.base import InputSpec, Model
 from audit.model.batches import as_fed, float_type, reference_of, runs
 from audit.model.canon.heads import find_head
-from audit.model.canon.scores import head_note, require_row, unexplained_head, unexplained_notes
+from audit.model.canon.scores import head_note, scores_per_position, unexplained_head, unexplained_notes
 from audit.model.foreign import first_line, quiet
 from audit.model.torch.exported import model_of
 from audit.model.torch.outputs import Run, TorchTail, choose_output, named_outputs
@@ -148,7 +148,7 @@ def _agrees(found: Model, network: nn.Module, output: str, x: Tensor) -> bool:
     more = x if found.input.batch else torch.cat([x, x[:1]])
     coarse = 20 if x.dtype in (torch.float16, torch.bfloat16) else 1  # half precision is read as float32
     with torch.no_grad(), quiet():
-        ours = HEADS[found.head](found.network(as_fed(found.network, more)))
+        ours = found.answer(found.network(as_fed(found.network, more)))
         theirs = named_outputs(network(more))[output]
     if len(theirs) != len(ours) or theirs.numel() != ours.numel():
         return False
@@ -163,7 +163,7 @@ def _one_output(network: nn.Module, output: str) -> Callable[[Tensor], Tensor]:
 
 
 class Eager(nn.Module):
-    """A network reduced to one of its outputs, as scores [n, C]."""
+    """A network reduced to one of its outputs, as one row of scores for each sample."""
 
     def __init__(self, network: nn.Module, output: str, inverse: str) -> None:
         super().__init__()
@@ -179,11 +179,11 @@ def _as_it_is(model: Model, output: str, x: Tensor, problem: Exception | None) -
     """The module itself, its dense layers being the nn.Linear modules in it, its final layer undone."""
     network = copy.deepcopy(model.network)
     _compute_weights(network)
-    head = _head(network, output, x, model.path)
+    head, per_position = _head(network, output, x, model.path)
     explained = head != "none"
     inverse = "none" if explained and _leave_out(network, output, x, head) else head
     if not explained:
-        head = inverse = unexplained_head(Eager(network, output, "none"), [(x,)])
+        head = inverse = unexplained_head(Eager(network, output, "none"), [(x,)], per_position)
     scores = Eager(network, output, inverse).eval().requires_grad_(False)
     layers = [path for path, module in scores.named_modules() if isinstance(module, nn.Linear)]
     why = f"The network could not be exported as a graph ({first_line(problem)}); it runs as it is." if problem else ""
@@ -193,6 +193,7 @@ def _as_it_is(model: Model, output: str, x: Tensor, problem: Exception | None) -
         network=scores,
         output=output,
         head=head,
+        per_position=per_position,
         ops={path: "linear" for path in layers},
         names={path: path.removeprefix("network.") for path in layers},
         notes=(*filter(None, [why]), *notes),
@@ -211,17 +212,17 @@ def _compute_weights(network: nn.Module) -> None:
             setattr(network.get_submodule(owner), name, layer)
 
 
-def _head(network: nn.Module, output: str, x: Tensor, path: Path) -> str:
-    """The final layer, recognised in the operators of one forward pass."""
+def _head(network: nn.Module, output: str, x: Tensor, path: Path) -> tuple[str, int | None]:
+    """The final layer, recognised in the operators of one forward pass, and C of an output [n, T, C]."""
     with torch.no_grad():
         answer = named_outputs(network(x))[output]
-    require_row(path, output, (None, *answer.shape[1:]) if answer.dim() else ())
+    per_position = scores_per_position(path, output, (None, *answer.shape[1:]) if answer.dim() else ())
     try:
         with torch.no_grad(), Run() as run:
             head = find_head(TorchTail(), run.node(named_outputs(network(x))[output]))
     except Exception:  # code that does not bear being watched, such as a compiled part of it
-        return "none"
-    return head.name if head else "none"
+        return "none", per_position
+    return head.name if head else "none", per_position
 
 
 def _leave_out(network: nn.Module, output: str, x: Tensor, head: str) -> bool:

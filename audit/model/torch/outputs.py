@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from audit.errors import ModelError
 from audit.model.canon.heads import Step, find_head
-from audit.model.canon.scores import Shape, require_row
+from audit.model.canon.scores import Shape, scores_per_position
 from audit.model.torch.graph import Constants, Node, WorkingGraph, arguments, aten
 
 STEPS = {
@@ -117,8 +117,11 @@ def _axes(dim: Any) -> tuple[int, ...] | None:
     return tuple(dim) if isinstance(dim, (list, tuple)) else None
 
 
-def take_off_head(work: WorkingGraph, constants: Constants, output: str, path: Path) -> str:
-    """Let an output end in scores [n, C]; the name of the final layer in HEADS that was taken off."""
+def take_off_head(work: WorkingGraph, constants: Constants, output: str, path: Path) -> tuple[str, int | None]:
+    """Let an output end in one row of scores for each sample.
+
+    The name of the final layer in HEADS that was taken off, and C of an output [n, T, C].
+    """
     tail = TorchTail(constants)
     head = find_head(tail, work.outputs[output])
     if head is not None:
@@ -126,22 +129,22 @@ def take_off_head(work: WorkingGraph, constants: Constants, output: str, path: P
             work.outputs[output] = head.scores
         else:
             work.bypass(head.made, head.scores)
-    _flatten(work, output, path)
-    return head.name if head else "none"
+    return head.name if head else "none", _flatten(work, output, path)
 
 
-def _flatten(work: WorkingGraph, output: str, path: Path) -> None:
-    """[n] becomes [n, 1], and [n, C, 1, 1] becomes [n, C]; of a lone sample, [C] becomes [1, C]."""
+def _flatten(work: WorkingGraph, output: str, path: Path) -> int | None:
+    """[n] becomes [n, 1], [n, C, 1, 1] becomes [n, C], and [n, T, C] becomes [n, T·C]; of a lone sample, [C] [1, C]."""
     node = work.outputs[output]
     shape = TorchTail().shape(node)
-    require_row(path, output, shape)
+    per_position = scores_per_position(path, output, shape)
     if shape is None or len(shape) == 2:
-        return
+        return per_position
     fed = next(node for node in work.graph.nodes if node.op == "placeholder")
     lone = fed.meta["val"].shape[0] == 1 and shape[0] != 1
     rows = (aten.flatten.using_ints, 1) if len(shape) > 1 else (aten.unsqueeze.default, 0 if lone else 1)
     with work.graph.inserting_after(next(iter(reversed(work.graph.nodes)))):
         work.outputs[output] = work.graph.call_function(rows[0], (node, rows[1]))
+    return per_position
 
 
 def named_outputs(returned: Any) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class Canonical:
     names: dict[str, str]
     output: str
     head: str
+    per_position: int | None = None  # C of an output [n, T, C]
 
 
 def canonical(program: ExportedProgram, path: Path, wish: str | None = None) -> Canonical:
@@ -43,10 +44,10 @@ def canonical(program: ExportedProgram, path: Path, wish: str | None = None) -> 
     recurrent_modules(work, constants)
     values = {name: node.meta["val"] for name, node in work.outputs.items()}
     output = choose_output(values, wish, path)
-    head = take_off_head(work, constants, output, path)
+    head, per_position = take_off_head(work, constants, output, path)
     follow_weights(work, _working_type(work))
     network = work.finish(work.outputs[output])
-    return Canonical(network, work.ops, work.names, output, head)
+    return Canonical(network, work.ops, work.names, output, head, per_position)
 
 
 def _functional(program: ExportedProgram) -> ExportedProgram:

@@ -13,6 +13,7 @@ from duality_cases import NETWORKS, AuditMaker, grown, mlp, run, samples
 from hypothesis import given
 from torch import nn
 
+from audit.measures.duality.basis import Formed, FormedDirection, Leading
 from audit.measures.duality.widths import LayerActivations, Lines, crossing, flatness_widths
 
 
@@ -24,6 +25,11 @@ def fitted(scale: float = 6.0) -> tuple[nn.Module, tuple[np.ndarray, ...]]:
         return network, (x, network(torch.from_numpy(x)).argmax(1).numpy(), x_test, y_test)
 
 
+def formed(E: torch.Tensor) -> Leading:
+    """Directions as they are; E [N, out, in]."""
+    return Leading(Formed(E), [], list(range(len(E))), [1.0] * len(E))
+
+
 def test_widths_end_where_the_loss_has_doubled(make_audit: AuditMaker) -> None:
     network, data = fitted()
     audit = make_audit(network, *data)
@@ -32,7 +38,7 @@ def test_widths_end_where_the_loss_has_doubled(make_audit: AuditMaker) -> None:
     E /= E.flatten(1).norm(dim=1)[:, None, None]
     lines = Lines(LayerActivations(audit.capture, audit.layers, x, y), audit.layers[0])
     start = float(audit.loss.value(network(x), y).mean())
-    for width, e in zip(flatness_widths(lines, E, [1.0, -1.0, 1e-9], 1.0), E, strict=True):
+    for width, e in zip(flatness_widths(lines, formed(E), [1.0, -1.0, 1e-9], 1.0), E, strict=True):
         assert width.skipped is None and width.lower < 0 < width.upper
         assert width.width == pytest.approx(width.upper - width.lower)
         for end in (width.lower, width.upper):
@@ -62,9 +68,9 @@ def test_the_tail_alone_gives_the_losses_of_changed_weights(make_audit: AuditMak
             changed.get_submodule(layer.module).weight += 0.3 * E
             truth = audit.loss.value(changed(audit.train.x), audit.train.y)
         assert lines._tail is not None
-        torch.testing.assert_close(lines.along(E)(0.3), truth, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(lines.along(FormedDirection(E))(0.3), truth, rtol=1e-10, atol=1e-12)
         lines._tail = None
-        torch.testing.assert_close(lines.along(E)(0.3), truth, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(lines.along(FormedDirection(E))(0.3), truth, rtol=1e-10, atol=1e-12)
 
 
 def test_a_zero_train_loss_has_no_width(make_audit: AuditMaker) -> None:
@@ -85,7 +91,7 @@ def test_a_direction_along_which_the_loss_never_doubles(make_audit: AuditMaker) 
     audit = make_audit(network, *data)
     lines = Lines(LayerActivations(audit.capture, audit.layers, audit.train.x, audit.train.y), audit.layers[1])
     alike = torch.ones(1, 3, 8, dtype=torch.float64)  # adds the same to all scores
-    width = flatness_widths(lines, alike, [0.0], 1.0)[0]
+    width = flatness_widths(lines, formed(alike), [0.0], 1.0)[0]
     sentence = "the train loss does not double on both sides, however far one walks"
     assert (width.width, width.skipped) == (None, sentence)
 
@@ -108,16 +114,19 @@ def test_a_dense_layer_written_as_a_convolution(make_audit: AuditMaker) -> None:
 
 @given(st.floats(0.01, 100), st.floats(1e-3, 10), st.floats(1.0, 4.0))
 def test_crossings_of_a_power_law(scale: float, step: float, power: float) -> None:
-    found = crossing(lambda t: 3.0 * (1 + (t / scale) ** power), 3.0, step, 1e6)
+    found = crossing(lambda t: 3.0 * (1 + (t / scale) ** power), 3.0, (step, 1e6), 1e-6)
     assert found == pytest.approx(scale, rel=1e-5)
 
 
 @given(st.floats(0.01, 10), st.floats(0.05, 0.95), st.floats(1e-3, 10))
 def test_crossings_behind_a_kink_and_of_a_sudden_rise(scale: float, kink: float, step: float) -> None:
     """Where the loss is flat at first, a straight line through two heights misses by far."""
-    behind = crossing(lambda t: 1 + max(0.0, t - kink * scale) / ((1 - kink) * scale), 1.0, step, 1e6)
+    behind = crossing(lambda t: 1 + max(0.0, t - kink * scale) / ((1 - kink) * scale), 1.0, (step, 1e6), 1e-6)
     assert behind == pytest.approx(scale, rel=1e-5)
     rise = crossing(
-        lambda t: 1 + math.expm1(20 * t / scale) / math.expm1(20) if t < 30 * scale else math.inf, 1.0, step, 1e6
+        lambda t: 1 + math.expm1(20 * t / scale) / math.expm1(20) if t < 30 * scale else math.inf,
+        1.0,
+        (step, 1e6),
+        1e-6,
     )
     assert rise == pytest.approx(scale, rel=1e-5)

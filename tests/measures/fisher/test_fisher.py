@@ -218,10 +218,10 @@ def test_robustness_is_the_slope_of_the_probabilities(seed: int, C: int, r: int,
     f = confident * torch.randn(3, C, generator=rng, dtype=torch.float64)
     K = torch.randn(3, C, r, generator=rng, dtype=torch.float64)
     K = K + common * torch.randn(3, 1, r, generator=rng, dtype=torch.float64)  # the softmax does not see it
-    loss = CrossEntropy() if C > 1 else BinaryCrossEntropy()
-    slopes = torch.linalg.svdvals(loss.curvature_times(f, K))[:, 0].square()
+    loss, y = CrossEntropy() if C > 1 else BinaryCrossEntropy(), torch.zeros(3, dtype=torch.int64)
+    slopes = torch.linalg.svdvals(loss.curvature_times(f, y, K))[:, 0].square()
     classes = 1 if C > 1 else 2  # one score moves the probabilities of two classes
-    assert torch.allclose(squared_slope(loss, f, K, K @ K.mT), classes * slopes, rtol=1e-11, atol=0)
+    assert torch.allclose(squared_slope(loss, f, y, K, K @ K.mT), classes * slopes, rtol=1e-11, atol=0)
 
 
 def test_subsets_are_distinct_seeded_and_all_there_is_when_that_is_little() -> None:

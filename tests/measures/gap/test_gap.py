@@ -73,11 +73,13 @@ def test_no_error_on_either_split_is_no_certainty() -> None:
 def test_intervals_of_errors_do_not_contradict_each_other(wrong: int, wrong_test: int) -> None:
     """The gap is no surer than the two errors that it is made of, and no less sure than both together."""
     flags = [np.arange(n) < count for n, count in ((60, wrong), (80, wrong_test))]
-    found = _errors(*(part.astype(np.float64) for part in flags))
+    scores, labels, loss = np.zeros((1, 2)), np.zeros(1), np.zeros(1)
+    splits = [Outcome(scores, labels, loss, part.astype(np.float64)) for part in flags]
+    found = _errors(*splits, Bootstrap(10, 0))
     (low, high), (low_test, high_test) = found["train_error_ci95"], found["test_error_ci95"]
     below, above = found["error_gap_ci95"]
-    assert low_test - high <= below <= found["error_gap"] - (found["test_error"] - low_test) + 1e-12
-    assert found["error_gap"] + (high_test - found["test_error"]) - 1e-12 <= above <= high_test - low
+    assert low_test - high - 1e-12 <= below <= found["error_gap"] - (found["test_error"] - low_test) + 1e-12
+    assert found["error_gap"] + (high_test - found["test_error"]) - 1e-12 <= above <= high_test - low + 1e-12
 
 
 def test_regression_has_rmse_and_r2_and_no_error() -> None:
@@ -90,7 +92,15 @@ def test_regression_has_rmse_and_r2_and_no_error() -> None:
     assert gap.train_rmse == pytest.approx(0.5)
     expected = np.mean([1 - 40 * 0.25 / ((y[:, k] - y[:, k].mean()) ** 2).sum() for k in range(2)])
     assert gap.test_r2 == pytest.approx(expected, rel=1e-12)
+    assert gap.test_rmse_guess == pytest.approx(y.var(0).mean() ** 0.5, rel=1e-12)
+    assert gap.test_rmse_guess_ci95 is not None and gap.test_rmse_guess_ci95[0] < gap.test_rmse_guess
     assert gap.skipped == "error and accuracy do not exist for regression"
+
+
+def test_a_constant_answer_is_the_mean_of_train_not_of_test() -> None:
+    train, test = np.array([[0.0], [2.0]]), np.array([[3.0], [5.0]])
+    pair = (Outcome(y + 1, y, np.full(2, 0.5), None) for y in (train, test))
+    assert measure_gap(*pair, None, Bootstrap(5, 0)).test_rmse_guess == pytest.approx(((2**2 + 4**2) / 2) ** 0.5)
 
 
 @settings(max_examples=20, deadline=None)

@@ -57,6 +57,14 @@ def test_of_many_labels_some_are_asked_about_and_all_others_vote(make_audit, mon
     assert np.ptp(some.estimated_rate_ci95) > np.ptp(whole.estimated_rate_ci95)
 
 
+def test_of_classes_with_five_samples_no_rate_of_wrong_labels_is_told(make_audit) -> None:
+    """Without its own sample a class has four votes on train, and five on test: that is no wrong label."""
+    (x, y), (x_test, y_test) = blobs(150, 0, classes=30), blobs(150, 1, classes=30)
+    found = measured(make_audit(network(6, 30), x, y, x_test, y_test)).suspected_mislabels
+    assert (found.estimated_rate, found.estimated_rate_ci95, found.expected_by_chance) == (None, None, None)
+    assert found.skipped is not None or (found.caveat or "").startswith("Classes have fewer than 10 train samples")
+
+
 def test_the_rate_solves_its_own_model_and_stays_within_bounds() -> None:
     for r, Y, C in ((0.25, 0.1, 10), (0.05, 0.2, 2), (0.0, 0.3, 5)):
         X = r * (1 - Y / (C - 1)) + (1 - r) * Y

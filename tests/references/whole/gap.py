@@ -16,6 +16,8 @@ def gap(p: Problem) -> Block:
             errors = (p.scores(x) - y).square()
             found[f"{name}_rmse"] = math.sqrt(float(errors.mean()))
             found[f"{name}_r2"] = mean(1 - errors.sum(0) / (y - y.mean(0)).square().sum(0))
+        constant = p.y.reshape(len(p.y), -1).mean(0)
+        found["test_rmse_guess"] = math.sqrt(float((p.y_test.reshape(len(p.y_test), -1) - constant).square().mean()))
         return found
     wrong, wrong_test = p.wrong(p.x, p.y), p.wrong(p.x_test, p.y_test)
     found |= {"train_error": mean(wrong), "test_error": mean(wrong_test)}

@@ -5,12 +5,22 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.model.onnx.ops.registry import operator
 from audit.model.onnx.ops.values import Ints, ints
+
+SIMPLE = "simple"
+"""What onnxruntime calls the rounding of the first versions, which had no name for it: down, or up where it shrinks."""
+
+HALF_WAY = 1e-6  # how near to half-way between two places onnxruntime takes for half-way
+
+Places = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -27,9 +37,10 @@ class Resampling:
 
     def matrix(self, old: int, new: int, scale: float, roi: tuple[float, float], like: Tensor) -> Tensor:
         """Weights [new, old] of every old place in every new one."""
-        place = self._origin(old, new, scale, roi, like)
         if self.mode == "nearest":
-            return torch.nn.functional.one_hot(self._nearest(place).clamp(0, old - 1), old).to(like.dtype)
+            nearest = self._nearest(self._origin(old, new, scale, roi, np.float32), scale).clip(0, old - 1)
+            return torch.eye(old, dtype=like.dtype, device=like.device)[torch.from_numpy(nearest).to(like.device)]
+        place = torch.from_numpy(self._origin(old, new, scale, roi, np.float64)).to(like)
         squeeze = min(1.0, scale) if self.antialias else 1.0
         reach = math.ceil((1 if self.mode == "linear" else 2) / squeeze)
         first = place.floor().long() - reach
@@ -42,33 +53,45 @@ class Resampling:
 
     def outside(self, old: int, new: int, scale: float, roi: tuple[float, float], like: Tensor) -> Tensor:
         """New places that a crop puts beyond the old image."""
-        place = self._origin(old, new, scale, roi, like)
-        return (place < 0) | (place > old - 1)
+        place = self._origin(old, new, scale, roi, np.float32)
+        return torch.from_numpy((place < 0) | (place > old - 1)).to(like.device)
 
-    def _origin(self, old: int, new: int, scale: float, roi: tuple[float, float], like: Tensor) -> Tensor:
-        i = torch.arange(new, dtype=like.dtype, device=like.device)
-        length = scale * old
+    def _origin(self, old: int, new: int, scale: float, roi: tuple[float, float], number: type[Any]) -> Places:
+        """The old place of each new one [new].
+
+        Where places are rounded to whole ones, the number type and the order of the steps are onnxruntime's: what
+        lies half-way between two of them is decided by the last bit.
+        """
+        i: Places = np.arange(new, dtype=number)
+        factor, half, last = number(scale), number(0.5), number(old - 1)
+        place: Places = (i + half) / factor - half
         if self.coordinates == "align_corners":
-            return i * (old - 1) / (length - 1) if length != 1 else i * 0
-        if self.coordinates == "asymmetric":
-            return i / scale
-        if self.coordinates == "pytorch_half_pixel" and length <= 1:
-            return i * 0
-        if self.coordinates == "tf_half_pixel_for_nn":
-            return (i + 0.5) / scale
-        if self.coordinates == "tf_crop_and_resize":
-            start, end = roi
-            fraction = i / (new - 1) if new > 1 else i + 0.5
-            return (start + fraction * (end - start)) * (old - 1)
-        place = (i + 0.5) / scale - 0.5
-        if self.coordinates == "half_pixel_symmetric":
-            return place + old / 2 * (1 - new / length)
+            place = i * last / number(max(new - 1, 1))
+        elif self.coordinates == "asymmetric":
+            place = i / factor
+        elif self.coordinates == "pytorch_half_pixel" and new == 1:
+            place = i
+        elif self.coordinates == "tf_half_pixel_for_nn":
+            place = (i + half) / factor
+        elif self.coordinates == "tf_crop_and_resize":
+            start, end = number(roi[0]), number(roi[1])
+            middle = half * (start + end) * last
+            place = start * last + i * (end - start) * last / number(new - 1) if new > 1 else i + middle
+        elif self.coordinates == "half_pixel_symmetric":
+            shift = number(old) / number(2) * (number(1) - number(new) / (factor * number(old)))
+            place = (float(shift) + (np.arange(new) + 0.5) / float(factor) - 0.5).astype(number)
         return place
 
-    def _nearest(self, place: Tensor) -> Tensor:
-        if self.nearest.startswith("round"):
-            place = place - 0.5 if self.nearest == "round_prefer_floor" else place + 0.5
-        return (place.ceil() if self.nearest in ("round_prefer_floor", "ceil") else place.floor()).long()
+    def _nearest(self, place: Places, scale: float) -> NDArray[np.int64]:
+        if self.nearest == SIMPLE:
+            rounded = np.ceil(place) if scale < 1 else np.floor(place)
+        elif self.nearest == "round_prefer_floor":
+            rounded = np.ceil(place.astype(np.float64) - 0.5 - HALF_WAY)
+        elif self.nearest == "round_prefer_ceil":
+            rounded = np.floor(place.astype(np.float64) + 0.5 + HALF_WAY)
+        else:
+            rounded = np.ceil(place) if self.nearest == "ceil" else np.floor(place)
+        return rounded.astype(np.int64)
 
     def kernel(self, distance: Tensor) -> Tensor:
         """The weight of a neighbour at this distance."""
@@ -89,7 +112,7 @@ def _resize(x: Tensor, *inputs: Tensor | None, scales: list[float] | None = None
             opset: int) -> Tensor:  # fmt: skip
     if opset < 11:  # Upsample, and Resize-10: (x, scales), places by division
         inputs = (None, *inputs)
-        coordinate_transformation_mode, nearest_mode = "asymmetric", "floor"
+        coordinate_transformation_mode, nearest_mode = "asymmetric", SIMPLE
     roi, factors, sizes = (*inputs, None, None, None)[:3]
     how = Resampling(mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(exclude_outside),
                      bool(antialias), extrapolation_value)  # fmt: skip
@@ -100,7 +123,7 @@ def _resize(x: Tensor, *inputs: Tensor | None, scales: list[float] | None = None
     like, original = x, x
     for i, (axis, (new, scale)) in enumerate(zip(dims, plan, strict=True)):
         window = (corners[i], corners[i + len(dims)])
-        if new == original.shape[axis] and scale == 1 and window == (0.0, 1.0):
+        if new == original.shape[axis] and scale == 1:  # then onnxruntime does not crop, either
             continue
         weight = how.matrix(original.shape[axis], new, scale, window, like)
         x = torch.tensordot(x, weight, ([axis], [1])).movedim(-1, axis)
@@ -116,7 +139,8 @@ def _plan(
 ) -> list[tuple[int, float]]:
     """New size and scale along each axis, from either."""
     if factors is not None:
-        return [(math.floor(x.shape[axis] * scale), scale) for axis, scale in zip(dims, factors, strict=True)]
+        lengths = [np.float32(x.shape[axis]) * np.float32(scale) for axis, scale in zip(dims, factors, strict=True)]
+        return list(zip(map(int, lengths), factors, strict=True))  # in single precision, where 0.7 of 10 are 7
     wanted = ints(sizes)
     scales = [new / x.shape[axis] for axis, new in zip(dims, wanted, strict=True)]
     if policy != "stretch":

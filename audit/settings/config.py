@@ -9,6 +9,7 @@ there may only describe the data; what runs code is taken from the command line 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,9 @@ class ConfigFile:
             _refuse_code(name, key, str(self.path))
 
 
+DEEPEST = 100  # dots of one key: the parser's memory grows with their square
+
+
 def config_files(config: Path | None = None, data: Path | None = None) -> tuple[ConfigFile, ...]:
     """The configuration files in force, strongest first: the one named, else those found; then pyproject.toml."""
     here = data is not None and data.exists() and data.samefile(Path())
@@ -91,7 +95,10 @@ def _parsed(path: Path) -> dict[str, Any]:
             raise UsageError(f"{path}: is no file; name a settings file that exists.")
         if path.stat().st_size > LARGEST_FILE:
             raise UsageError(f"{path}: is larger than 1 MB, which no settings file is; name another one.")
-        document: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if any(piece.count(".") > DEEPEST for piece in re.split(r"[,=\n]", text)):
+            raise UsageError(f"{path}: has a key of more than {DEEPEST} parts; correct or remove it.")
+        document: dict[str, Any] = tomllib.loads(text)
         return document
     except OSError as error:
         raise UsageError(f"{path}: cannot be opened ({error.strerror}); name a settings file that exists.") from error

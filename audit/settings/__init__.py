@@ -1,8 +1,9 @@
-"""Every setting of an audit: its type, its default and its meaning. `audit.config` says where values come from."""
+"""Every setting of an audit: type, default and meaning. `audit.settings.config` says where values come from."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -32,7 +33,7 @@ class Settings:
     input: str | None = _model(None, "name of the input to feed, where the model has several")
     fix_input: tuple[str, ...] | None = _model(None, "hold other inputs at a constant: NAME=VALUE,NAME=VALUE (ONNX)")
     input_shape: tuple[int, ...] | None = _model(None, "shape of one sample, where the file leaves sizes open")
-    task: Literal["auto", "classification", "binary", "regression"] = _model("auto", "what the model does")
+    task: Literal["auto", "classification", "binary", "regression", "tagging"] = _model("auto", "what the model does")
     layout: Literal[
         "auto",
         "npz",
@@ -70,7 +71,9 @@ class Settings:
     mean: tuple[float, ...] | None = _data(None, "subtract this after scaling: one number, or one per channel/feature")
     std: tuple[float, ...] | None = _data(None, "divide by this after subtracting the mean")
     resize: tuple[int, ...] | None = _data(None, "height and width that images are resized to")
-    channels: Literal["auto", "rgb", "bgr", "gray"] = _data("auto", "how image files are decoded")
+    channels: Literal["auto", "rgb", "bgr", "gray"] = _data(
+        "auto", "how image files are decoded, and what RGB or gray arrays become"
+    )
     dtype: Literal["auto", "float16", "float32", "float64", "int32", "int64"] = _data(
         "auto", "number type fed to the model"
     )
@@ -146,6 +149,25 @@ KINDS = {name: _kind(hint) for name, hint in TYPES.items()}
 def flag(name: str) -> str:
     """The command-line flag of a setting."""
     return f"--{name.replace('_', '-')}"
+
+
+def as_arguments(text: str) -> str:
+    """A sentence about flags as one about the arguments of a function.
+
+    >>> as_arguments("--budget: soon is no amount of time; say --device cpu, or lower --test-samples.")
+    'budget: soon is no amount of time; say device="cpu", or lower test_samples.'
+    """
+
+    def argument(found: re.Match[str]) -> str:
+        name, value = found[1].replace("-", "_"), found[2]
+        if name not in KINDS:
+            return found[0]
+        if value is None:
+            return name
+        chosen = value[1:] in KINDS[name].choices or value[1:].isupper() or "=" in value
+        return f'{name}="{value[1:]}"' if chosen else f"{name}{value}"
+
+    return re.sub(r"--([a-z][a-z-]*[a-z])( [\w=]+)?", argument, text)
 
 
 def from_report(values: Mapping[str, Any], where: str) -> Settings:

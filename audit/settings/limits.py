@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from audit.errors import BudgetError, UsageError
+from audit.errors import BudgetError, UsageError, unreadable
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-BESIDE = 1 << 30  # bytes that reading may take beside the budget: libraries, threads, a first forward pass
+BESIDE = 700 << 20  # bytes that reading may take beside the budget: libraries, a first forward pass
+STACKS = 16 << 20  # bytes for each processor: two libraries start a thread on it, and its stack counts, used or not
+LARGEST_REPORT = 1 << 27  # characters
 COPIES = 4  # of a model file, while it is converted and compared with its own runtime
 
 
@@ -46,6 +48,18 @@ def require_room(needed: int, memory: str | None, what: object) -> None:
         )
 
 
+def report_text(path: Path) -> str:
+    """The text of a report.json, read no further than any report goes: what is named may be a device without end."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LARGEST_REPORT + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({unreadable(error)}); name a report.json.") from error
+    if len(text) > LARGEST_REPORT:
+        raise UsageError(f"{path}: is larger than 128 MB, which no report is; name a report.json.")
+    return text
+
+
 @contextmanager
 def memory_limited(memory: str | None, model: Path | None = None) -> Iterator[None]:
     """Within it, taking more than the budget and some room beside it is a MemoryError, whoever asks for it.
@@ -61,7 +75,7 @@ def memory_limited(memory: str | None, model: Path | None = None) -> Iterator[No
 
     copies = COPIES * model.stat().st_size if model is not None and model.is_file() else 0
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = before + budget_bytes(memory) + BESIDE + copies
+    most = before + budget_bytes(memory) + BESIDE + STACKS * (os.cpu_count() or 1) + copies
     limits = [limit for limit in (most, soft, hard) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
     try:

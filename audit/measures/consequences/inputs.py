@@ -1,0 +1,192 @@
+"""Small changes of the input: random noise, and the worst direction by one gradient step.
+
+A change u [n, d] counts in units of the spread s [d] of each of the d numbers, so that x′ = x + s ∘ u. Noise of size ε:
+u = ε ξ, ξ standard normal. The worst change of that size, to first order and in the Euclidean norm: u = ε √d g/‖g‖ with
+g = ∂l/∂u, which moves each number by ε spreads on root mean square, as the noise does.
+Token ids have no small changes; there the same is done to what their embedding answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from audit.measures.consequences.samples import Answers, Samples, is_table
+from audit.measures.contract import Audit
+from audit.model.base import Part
+from audit.network.hooks import hooked, modules_with_weights, scores
+
+NO_PLACE = (
+    "the inputs are token ids or masks, which have no small changes, and no embedding of them was found whose answer "
+    "could be changed instead"
+)
+LOOK_UPS = ("embedding", "gather")  # what files call an embedding
+FEW = 16  # samples that show what an embedding answers
+SPREAD_SAMPLES = 1024  # train samples, evenly picked, that the spread of an input is measured on
+
+
+class Place(Protocol):
+    """Where changes are put in."""
+
+    @property
+    def name(self) -> str:
+        """What is changed."""
+
+    @property
+    def spread(self) -> Tensor:
+        """Of each number [d]; 0 where it is none that can be changed a little."""
+
+    def scores(self, samples: Samples, rows: slice, u: Tensor) -> Tensor:
+        """Scores [rows, C] with the change u [rows, d], in units of the spread."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """The model's own input."""
+
+    spread: Tensor
+    name: str = "the input"
+
+    def scores(self, samples: Samples, rows: slice, u: Tensor) -> Tensor:
+        """Adds s ∘ u to the samples."""
+        x = samples.fed(samples.x[rows])
+        change = _filled(u, len(x)) * self.spread.to(x.device)
+        return scores(samples.network, x + change.reshape(x.shape).to(x.dtype))[: len(u)]
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """What an embedding answers, where the input is token ids."""
+
+    spread: Tensor
+    path: str
+    name: str
+
+    def scores(self, samples: Samples, rows: slice, u: Tensor) -> Tensor:
+        """Adds s ∘ u to the embedding's answer."""
+        x = samples.fed(samples.x[rows])
+        change = _filled(u, len(x)) * self.spread.to(x.device)
+
+        def add(_module: nn.Module, _inputs: tuple[Tensor, ...], answer: Tensor) -> Tensor:
+            return answer + change.reshape(answer.shape).to(answer.dtype)
+
+        with hooked(samples.network, {self.path: add}):
+            return scores(samples.network, x)[: len(u)]
+
+
+def _filled(u: Tensor, rows: int) -> Tensor:
+    """A fixed batch is filled up with unchanged repeats."""
+    return u if len(u) == rows else torch.cat([u, u.new_zeros(rows - len(u), u.shape[1])])
+
+
+def find_place(audit: Audit) -> Place | None:
+    """The continuous numbers of the input, else the embedding of its tokens; None where there is neither."""
+    x = audit.train.x
+    if x.is_floating_point():
+        spread = input_spread(audit)
+        return Input(spread) if bool((spread > 0).any()) else None
+    return _embedding(audit)
+
+
+def input_spread(audit: Audit) -> Tensor:
+    """Of each number [d]: of a table each column's own; else one for all, and 0 for tokens and masks beside them."""
+    x = audit.train.x
+    rows = np.unique(np.linspace(0, len(x) - 1, min(SPREAD_SAMPLES, len(x))).astype(int))
+    few = x[rows].flatten(1)
+    mean = few.mean(0, dtype=torch.float64)
+    variance = sum(((few[row].double() - mean).square() for row in range(len(few))), torch.zeros_like(mean)) / len(few)
+    if is_table(audit.data.train, audit.data.features) and not audit.model.input.parts:
+        return variance.sqrt()
+    spread = torch.zeros_like(mean)
+    for part in audit.model.input.parts or (Part("", tuple(x.shape[1:]), x.dtype, 0),):
+        if part.is_continuous:
+            spread[part.start : part.stop] = variance[part.start : part.stop].mean().sqrt()
+    return spread
+
+
+def _embedding(audit: Audit) -> Place | None:
+    """The largest table whose answer has a row of numbers for each sample, and differs between samples."""
+    few = Samples.of(audit, audit.train, FEW)
+    tables = {
+        path: module
+        for path, module in modules_with_weights(audit.network).items()
+        if isinstance(module, nn.Embedding) or audit.model.ops.get(path) in LOOK_UPS
+    }
+    for path in sorted(tables, key=lambda path: -sum(value.numel() for value in tables[path].parameters(False))):
+        answer = _answer_of(few, path)
+        if answer is not None:
+            spread = (answer - answer.mean(0)).square().mean().sqrt()
+            name = f"the answer of the embedding {audit.model.names.get(path, path)}"
+            return Embedded(spread.expand(answer.shape[1]), path, name)
+    return None
+
+
+@torch.no_grad()
+def _answer_of(few: Samples, path: str) -> Tensor | None:
+    """[n, d] float64 of an embedding that is called once for all samples; None where it tells them not apart."""
+    answers: list[Tensor] = []
+    x = few.fed(few.x[: few.chunk])
+
+    def keep(_module: nn.Module, _inputs: tuple[Tensor, ...], answer: Tensor) -> None:
+        answers.append(answer)
+
+    with hooked(few.network, {path: keep}):
+        few.network(x)
+    if len(answers) != 1 or answers[0].dim() < 2 or len(answers[0]) != len(x):
+        return None
+    rows = answers[0].flatten(1).double()
+    return rows if bool((rows != rows[0]).any()) else None
+
+
+def noisy(
+    place: Place, samples: Samples, sizes: Sequence[float], draws: int, seed: Sequence[int]
+) -> dict[float, list[Answers]]:
+    """Answers to samples with noise of each size, for each draw; all sizes share the draws' directions ξ."""
+
+    def noise(draw: int) -> Callable[[int], Tensor]:
+        rng = np.random.default_rng([*seed, draw])  # drawn row by row, so that the chunk makes no difference
+        return lambda rows: torch.from_numpy(rng.standard_normal((rows, len(place.spread))))
+
+    found: dict[float, list[Answers]] = {size: [] for size in sizes}
+    for draw in range(draws):
+        parts: dict[float, list[Tensor]] = {size: [] for size in sizes}
+        for rows, xi in _drawn(samples, noise(draw)):
+            with torch.no_grad():
+                for size in sizes:
+                    parts[size].append(place.scores(samples, rows, size * xi))
+        for size in sizes:
+            found[size].append(samples.answers(parts[size]))
+    return found
+
+
+def _drawn(samples: Samples, noise: Callable[[int], Tensor]) -> Iterator[tuple[slice, Tensor]]:
+    device = next(iter(samples.network.parameters())).device
+    for rows in samples.blocks():
+        yield rows, noise(rows.stop - rows.start).to(device)
+
+
+def worst_step(place: Place, samples: Samples, size: float) -> Answers:
+    """Answers to samples moved by u = ε √d g/‖g‖; one without a gradient stays where it is."""
+    parts = []
+    for rows in samples.blocks():
+        y = samples.y[rows]
+        u = torch.zeros(len(y), len(place.spread), dtype=torch.float64, device=_device(samples)).requires_grad_()
+        f = place.scores(samples, rows, u)
+        pull = samples.loss.gradient(f.detach().double(), y.to(f.device)).to(f.dtype)
+        (g,) = torch.autograd.grad(f, u, pull, allow_unused=True)
+        g = torch.zeros_like(u) if g is None else g
+        norm = g.norm(dim=1, keepdim=True)
+        step = size * math.sqrt(int((place.spread > 0).sum())) * g / torch.where(norm > 0, norm, 1.0)
+        with torch.no_grad():
+            parts.append(place.scores(samples, rows, step))
+    return samples.answers(parts)
+
+
+def _device(samples: Samples) -> torch.device:
+    return next(iter(samples.network.parameters())).device

@@ -1,0 +1,58 @@
+"""Twins of a network and samples that a program holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from audit.errors import UsageError
+from audit.run.in_memory import sources_of, undisturbed
+from audit.run.plan import budget_seconds
+from audit.run.progress import Progress
+from audit.settings import Settings
+from audit.twins.index import Recipe, TwinSet, cached
+from audit.twins.kinds import Kind, chosen_kinds
+from audit.twins.make import Wish, make_folder
+from audit.twins.owner import OwnTraining, trained_by
+from audit.twins.problem import set_problem
+from audit.twins.recipes import recipe_of
+from audit.twins.work import train
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a program asks for."""
+
+    recipe: Recipe | dict[str, Any] | None
+    train_with: OwnTraining | None
+    kinds: Sequence[str | Kind] | None
+    count: int | None
+    budget: str
+    folder: Path | None
+
+    def wish(self) -> Wish:
+        """The same as of the command line."""
+        if self.recipe is not None and self.train_with is not None:
+            raise UsageError("make_twins: train_with has its own recipe; leave recipe out, or train_with.")
+        recipe = recipe_of(self.recipe, "recipe") if isinstance(self.recipe, dict) else self.recipe
+        names = None if self.kinds is None else [kind for kind in self.kinds if isinstance(kind, str)]
+        return Wish(
+            kinds=chosen_kinds(names, [kind for kind in self.kinds or () if isinstance(kind, Kind)]),
+            count=self.count,
+            recipe=recipe if self.train_with is None else Recipe(),
+            budget=budget_seconds(self.budget),
+            train_with=train if self.train_with is None else trained_by(self.train_with),
+        )
+
+
+def twins_in_memory(model: Any, train: Any, test: Any, settings: Settings, asked: Asked) -> TwinSet:
+    """Made, or found again."""
+    wish = asked.wish()
+    with undisturbed(), ExitStack() as stack:
+        problem = set_problem(sources_of(model, train, test, stack), settings, Progress())
+        if asked.folder is None and asked.train_with is not None:
+            raise UsageError("make_twins: with train_with, name a folder; a function cannot be found again by content.")
+        return make_folder(problem, asked.folder or cached(problem.about(wish.recipe)), wish)

@@ -1,0 +1,116 @@
+"""What a trained twin does: its temperature, its outcomes on the test samples and on train samples it has not seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from audit.maths.blocks import blocks
+from audit.network.loss import LOSS_OF_TASK, BinaryCrossEntropy, CrossEntropy, SquaredError
+from audit.twins.index import Outcomes, Unseen
+from audit.twins.kinds import held_out
+from audit.twins.stack import scores_of
+from audit.twins.training import Samples, Trained
+
+AT_ONCE = 2000
+HALVINGS, DOUBLINGS = 60, 20
+SOFTENED = 1e-6  # relative difference of two train losses that needs no temperature
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A twin beside its samples."""
+
+    temperature: float
+    matched: bool
+    train_error: float | None
+    test_error: float | None
+    test_loss: float
+    outcomes: Outcomes
+
+
+def judge(network: nn.Module, trained: Trained, train: Samples, test: Samples, target: float) -> Judged:
+    """Everything that needs no derivative. `target`: the audited model's train loss."""
+    lesson, labels = trained.lesson, train.y if trained.lesson.labels is None else trained.lesson.labels
+    f, f_test = (all_scores(network, trained, samples.x) for samples in (train, test))
+    own = f[lesson.rows], labels[lesson.rows]
+    factor = temperature(*own, train.task, target)
+    used = 1.0 if factor is None else factor
+    matched = factor is not None if train.task != "regression" else trained.reached
+    loss, right = losses(used * f_test, test.y, test.task), correct(f_test, test.y)
+    train_right = correct(*own)
+    rows = held_out(train, lesson)
+    return Judged(
+        temperature=used,
+        matched=matched,
+        train_error=None if train_right is None else 1 - float(train_right.mean()),
+        test_error=None if right is None else 1 - float(right.mean()),
+        test_loss=float(loss.mean()),
+        outcomes=Outcomes(_array(loss if right is None else right), _array(loss), _unseen(used * f, train, rows)),
+    )
+
+
+@torch.no_grad()
+def all_scores(network: nn.Module, trained: Trained, x: Tensor) -> Tensor:
+    """Scores [n, C], float64, as in use."""
+    network.eval()
+    parts = [scores_of(network, trained.tensors, x[part]) for part in blocks(len(x), 1, AT_ONCE)]
+    return torch.cat(parts).double()
+
+
+def losses(f: Tensor, y: Tensor, task: str) -> Tensor:
+    """Of each sample [n]."""
+    return LOSS_OF_TASK[task].value(f, y)
+
+
+def correct(f: Tensor, y: Tensor) -> Tensor | None:
+    """1 where right, 0 where wrong [n]; None for targets."""
+    if y.dtype.is_floating_point:
+        return None
+    loss = BinaryCrossEntropy() if f.shape[1] == 1 else CrossEntropy()
+    return loss.correct(f, y).double()
+
+
+def temperature(f: Tensor, y: Tensor, task: str, wanted: float) -> float | None:
+    """The factor on the scores that gives the mean loss `wanted`; None where none does, and for regression 1.
+
+    With every sample right the loss falls from ln C at 0 without end; with some wrong it turns, and what lies below
+    the turn cannot be had.
+    """
+    if isinstance(LOSS_OF_TASK[task], SquaredError):
+        return 1.0
+
+    def loss(factor: float) -> float:
+        return float(losses(factor * f, y, task).mean())
+
+    high = 1.0
+    while loss(high) > wanted:
+        if high > 2**DOUBLINGS or loss(2 * high) >= loss(high):
+            return None
+        high *= 2
+    if loss(0.0) <= wanted:
+        return None
+    low = 0.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if loss(middle) > wanted else (low, middle)
+    return high
+
+
+def _unseen(f: Tensor, train: Samples, rows: Tensor) -> Unseen:
+    f, y = f[rows], train.y[rows]
+    loss, right = losses(f, y, train.task), correct(f, y)
+    if right is None:
+        return Unseen(rows.numpy(), _array(loss), _array(loss), _array(f), np.empty(0))
+    if f.shape[1] == 1:
+        answers, confidence = (f[:, 0] >= 0).double(), torch.sigmoid(f[:, 0].abs())
+    else:
+        answers, confidence = f.argmax(1).double(), f.softmax(1).max(1).values
+    return Unseen(rows.numpy(), _array(right), _array(loss), _array(answers), _array(confidence))
+
+
+def _array(values: Tensor) -> np.ndarray:
+    return np.asarray(values.numpy(), dtype=np.float64)

@@ -1,0 +1,50 @@
+"""A recipe in a file: how the owner trained the model."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from audit.errors import UsageError, unreadable
+from audit.report.schema import adapter_of
+from audit.twins.index import Recipe
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+AT_LEAST = {"rate": 0.0, "batch": 1, "momentum": 0.0, "decay": 0.0, "epochs": 1, "dropout": 0.0}
+NAMES = [each.name for each in fields(Recipe)]
+
+
+def read_recipe(path: Path) -> Recipe:
+    """The recipe of a TOML file, its values at the top or under [recipe]."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({unreadable(error)}); name a recipe as TOML.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: is no TOML ({str(error).rstrip('.')}); write lines such as rate = 0.1.") from error
+    return recipe_of(values.get("recipe", values), str(path))
+
+
+def recipe_of(values: dict[str, Any], where: str) -> Recipe:
+    """The recipe with these values; those that are not given are the usual ones."""
+    for name in values:
+        if name not in NAMES:
+            near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.0)[0]
+            raise UsageError(f"{where}: a recipe has no {name!r}; the nearest one is {near!r}.")
+    try:
+        recipe: Recipe = adapter_of(Recipe).validate_python(values)
+    except ValueError as error:
+        first = error.errors()[0]  # type: ignore[attr-defined]
+        raise UsageError(f"{where}: {first['loc'][0]} is {first['input']!r}; {first['msg'].lower()}.") from error
+    for name, least in AT_LEAST.items():
+        value = getattr(recipe, name)
+        if not least <= value < float("inf") or (name == "rate" and value == 0) or (name == "dropout" and value >= 1):
+            raise UsageError(f"{where}: {name} = {value:g} is out of range.")
+    return recipe

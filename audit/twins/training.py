@@ -1,0 +1,227 @@
+"""Trains K networks of one kind at once, each from its own seed, down to one train loss.
+
+A network that has reached it leaves the stack; one that diverges begins anew at half its rate, and is counted.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from audit.maths.blocks import blocks
+from audit.network.loss import LOSS_OF_TASK
+from audit.twins.index import Recipe
+from audit.twins.losses import LOSSES
+from audit.twins.optimizers import Stacked, optimizer_for
+from audit.twins.regularized import adjustment
+from audit.twins.stack import AnyStack, Chain, DenseStack, Stack
+from audit.twins.start import drawn_start
+
+AT_ONCE = 1000  # samples of a network in one pass over all of them
+NEAR = 1.5  # times the target: from there on the exact train loss is looked at after every epoch …
+EVERY = 10  # … and before it after so many
+DIVERGED = 3.0  # times the loss at the start, in the mean over an epoch
+MOST_RESTARTS = 4
+LATE = 10.0  # times the target: from there on regularizers are at work
+STUCK, STALE = 40, 0.02  # epochs in which the loss must fall by at least this share
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Train samples as the network takes them."""
+
+    x: Tensor  # [n, …]
+    y: Tensor  # [n] classes, or [n, k] targets
+    task: str
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What one network is taught with: rows of the samples, and labels where they are not the samples' own."""
+
+    seed: int
+    rows: Tensor  # [m]
+    labels: Tensor | None = None  # [n], or [n, k]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What is trained: a network whose parameters are drawn anew, and the chain that it is, if it is one."""
+
+    network: nn.Module
+    chain: Chain | None
+
+    def stacked(self, recipe: Recipe, seeds: list[int]) -> Stack:
+        """K networks before training."""
+        starts = [drawn_start(self.network, recipe, seed) for seed in seeds]
+        parameters = {name: torch.stack([start[name] for start in starts]) for name in starts[0]}
+        if self.chain is not None:
+            return DenseStack(self.chain, parameters, recipe.dropout)
+        return AnyStack(self.network, parameters)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When training ends."""
+
+    target: float  # mean train loss
+    deadline: float = math.inf  # by time.monotonic: what is not finished then is given up
+
+
+@dataclass
+class Trained:
+    """One network after training."""
+
+    lesson: Lesson
+    tensors: Stacked = field(default_factory=dict)  # parameters and running statistics, by name
+    train_loss: float = math.nan  # exact, on its own samples
+    reached: bool = False
+    interrupted: bool = False  # by the deadline
+    restarts: int = 0
+    epochs: int = 0  # since its last restart
+    losses: list[float] = field(default_factory=list)  # mean over the batches of each epoch
+
+    def keep_better(self, loss: float, tensors: Callable[[], Stacked]) -> None:
+        """Remembers the network of the smallest train loss that was looked at: the last one may be at a spike."""
+        if not self.tensors or not loss >= self.train_loss:
+            self.train_loss, self.tensors = loss, tensors()
+
+
+class Training:
+    """The networks at work."""
+
+    def __init__(self, architecture: Architecture, samples: Samples, recipe: Recipe, lessons: list[Lesson]) -> None:
+        self._architecture, self._samples, self._recipe = architecture, samples, recipe
+        self._loss, self._adjust = LOSSES[samples.task], adjustment(recipe, samples.task)
+        self._active = [Trained(lesson) for lesson in lessons]
+        self._finished: list[Trained] = []
+        self._stack = architecture.stacked(recipe, [lesson.seed for lesson in lessons])
+        self._orders = [_generator(lesson.seed, "order") for lesson in lessons]
+        rates = torch.full((len(lessons),), recipe.rate, dtype=next(iter(self._stack.parameters.values())).dtype)
+        self._optimizer = optimizer_for(recipe, self._stack.parameters, rates)
+
+    def run(self, goal: Goal) -> list[Trained]:
+        """All networks, in the order of their lessons."""
+        lessons = [trained.lesson for trained in self._active]
+        with torch.no_grad(), torch.random.fork_rng(devices=()):
+            torch.manual_seed(lessons[0].seed)  # of the units that dropout leaves out
+            while self._active and time.monotonic() < goal.deadline:
+                self._epoch(goal)
+                self._restart_diverged()
+                self._release(goal)
+            self._look()
+            for one in self._active:
+                one.interrupted = True
+            self._finish(list(range(len(self._active))))
+        return sorted(self._finished, key=lambda trained: lessons.index(trained.lesson))
+
+    def _epoch(self, goal: Goal) -> None:
+        adjust = self._adjust if self._is_late(goal) else None
+        orders = torch.stack(
+            [one.lesson.rows[torch.randperm(len(one.lesson.rows), generator=g)] for one, g in self._both()]
+        )
+        total = torch.zeros(len(orders))
+        for batch in torch.split(orders, self._recipe.batch, 1):
+            x, y = self._batch(batch)
+            values, gradients = self._stack.gradients(x, y, self._loss)
+            gradients = gradients if adjust is None else adjust(self._stack, x, y, gradients)
+            self._optimizer.step(gradients)
+            total += values.sum(1)
+        for one, loss in zip(self._active, (total / orders.shape[1]).tolist(), strict=True):
+            one.epochs += 1
+            one.losses.append(loss)
+
+    def _is_late(self, goal: Goal) -> bool:
+        """Whether regularizers are at work: the paper has them late, when the loss is no longer falling fast."""
+        return any(one.losses and one.losses[-1] <= LATE * goal.target for one in self._active)
+
+    def _both(self) -> list[tuple[Trained, torch.Generator]]:
+        return list(zip(self._active, self._orders, strict=True))
+
+    def _batch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Samples and labels at rows [K, b]: [K, b, …]."""
+        x, y = self._samples.x, self._samples.y
+        chosen = x.index_select(0, rows.flatten()).reshape(*rows.shape, *x.shape[1:])
+        if self._active[0].lesson.labels is None:
+            return chosen, y.index_select(0, rows.flatten()).reshape(*rows.shape, *y.shape[1:])
+        own = [one.lesson.labels for one in self._active]
+        return chosen, torch.stack([y[at] for y, at in zip(own, rows, strict=True) if y is not None])
+
+    def _restart_diverged(self) -> None:
+        for place, one in enumerate(self._active):
+            if one.restarts >= MOST_RESTARTS or not _has_diverged(one.losses):
+                continue
+            one.restarts, one.epochs, one.losses, one.tensors = one.restarts + 1, 0, [], {}
+            self._orders[place] = _generator(one.lesson.seed, "order")
+            for name, value in drawn_start(self._architecture.network, self._recipe, one.lesson.seed).items():
+                self._stack.parameters[name][place] = value
+            self._optimizer.forget(place)
+            self._optimizer.rates[place] /= 2
+
+    def _release(self, goal: Goal) -> None:
+        """Lets go of the networks that have arrived, and of those that will not."""
+        most = self._recipe.epochs
+        last = [one.epochs >= most or _is_stuck(one.losses) or _has_diverged(one.losses) for one in self._active]
+        near = [one.losses[-1:] and one.losses[-1] <= NEAR * goal.target for one in self._active]
+        if not (any(last) or any(near) or self._active[0].epochs % EVERY == 0):
+            return
+        self._look()
+        for one in self._active:
+            one.reached = one.train_loss <= goal.target
+        self._finish([place for place, one in enumerate(self._active) if one.reached or last[place]])
+
+    def _look(self) -> None:
+        """Takes the exact train losses."""
+        for place, (one, loss) in enumerate(zip(self._active, self._exact(), strict=True)):
+            one.keep_better(loss, partial(self._tensors, place))
+
+    def _tensors(self, place: int) -> Stacked:
+        parameters = {name: value[place].clone() for name, value in self._stack.parameters.items()}
+        return parameters | self._stack.buffers(place)
+
+    def _finish(self, places: list[int]) -> None:
+        if not places:
+            return
+        self._finished += [self._active[place] for place in places]
+        rest = [place for place in range(len(self._active)) if place not in places]
+        self._active = [self._active[place] for place in rest]
+        self._orders = [self._orders[place] for place in rest]
+        if rest:
+            self._stack.keep(torch.tensor(rest))
+            self._optimizer.keep(torch.tensor(rest))
+
+    def _exact(self) -> list[float]:
+        """The mean train loss of each network on its own samples."""
+        if not self._active:
+            return []
+        loss, total = LOSS_OF_TASK[self._samples.task], torch.zeros(len(self._active), dtype=torch.float64)
+        rows = torch.stack([one.lesson.rows for one in self._active])
+        for part in blocks(rows.shape[1], 1, AT_ONCE):
+            x, y = self._batch(rows[:, part])
+            f = self._stack.scores(x).double()
+            total += loss.value(f.flatten(0, 1), y.flatten(0, 1)).reshape(f.shape[:2]).sum(1)
+        return (total / rows.shape[1]).tolist()
+
+
+def _has_diverged(losses: list[float]) -> bool:
+    if not losses:
+        return False
+    return not math.isfinite(losses[-1]) or losses[-1] > DIVERGED * losses[0]
+
+
+def _is_stuck(losses: list[float]) -> bool:
+    """Whether the loss no longer falls: its least over the last epochs beside that over as many before them."""
+    if len(losses) < 2 * STUCK:
+        return False
+    return min(losses[-STUCK:]) > (1 - STALE) * min(losses[-2 * STUCK : -STUCK])
+
+
+def _generator(seed: int, use: str) -> torch.Generator:
+    """Random numbers of one network for one use, unlike those of its start."""
+    return torch.Generator().manual_seed(1_000_003 * (seed + 1) + sum(use.encode()))

@@ -1,0 +1,76 @@
+"""The documentation: what is written from the code is complete, and what a page calls for or names exists."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from html import unescape
+from types import ModuleType
+
+import pytest
+from places import ROOT
+
+from audit.cli import app
+from audit.measures.catalogue import CATALOGUE
+from audit.render.cards import ALL_CARDS, OF_FINDINGS, find_cards
+from audit.render.glossary import WORDS
+
+DOCS = ROOT / "docs"
+COUNTS = re.compile(r"<!-- counts: (begin|end) -->")  # between which `make fuzz` writes its table
+OF_MAKE = re.compile(r"`make [^`]*`")
+PAGES = sorted(DOCS.glob("*.md"))
+WRITTEN = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+@pytest.fixture(scope="module")
+def generated() -> ModuleType:
+    """The hooks of MkDocs, which need no MkDocs to write their pages."""
+    spec = importlib.util.spec_from_file_location("generated", DOCS / "generated.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_card_stands_on_one_page_in_its_own_words(generated: ModuleType) -> None:
+    pages = generated.pages()
+    assert {f"measures/{entry.key}.md" for entry in CATALOGUE} <= set(pages)
+    whole = "\n".join(pages.values())
+    cards = [card for entry in CATALOGUE for card in entry.cards] + list(OF_FINDINGS)
+    for card in cards:
+        assert whole.count(f"{{ #{card.id} }}") == 1, card.id
+        assert card.meaning.replace("`", "") in unescape(re.sub(r"</?code>", "", whole)), card.id
+    assert {card.id for card in ALL_CARDS} - {card.id for card in cards} == {"bottom_line.level"}
+
+
+def test_a_card_cannot_become_markup(generated: ModuleType) -> None:
+    card = generated.Card("x.y", "a_b <b>*c*", "If <script> & `name`.", "a < b", "counting")
+    text = generated.card_text(card)
+    assert "<script>" not in text and "<code>name</code>" in text and "a &lt; b" in text
+    assert text.startswith(r"## a\_b \<b\>\*c\* { #x.y }")
+
+
+def test_the_glossary_is_short_known_to_explain_and_in_the_documentation(generated: ModuleType) -> None:
+    assert len(WORDS) <= 25
+    for word, says in WORDS.items():
+        assert find_cards(word)[0].meaning == says and says.endswith(".")
+        assert f"<dt>{word}</dt>" in generated.words_page()
+
+
+@WRITTEN
+def test_what_a_page_calls_for_exists(page, generated: ModuleType) -> None:
+    text = page.read_text(encoding="utf-8")
+    for call in generated.CALL.finditer(text):
+        if call["what"] != "report":
+            assert len(generated.WRITERS[call["what"]](call["name"])) > 100, call[0]
+    assert "<!--" not in generated.CALL.sub("", COUNTS.sub("", text))
+
+
+@WRITTEN
+def test_every_flag_on_a_page_is_one_of_a_command(page) -> None:
+    from typer.main import get_command
+
+    known = {flag for command in get_command(app).commands.values() for one in command.params for flag in one.opts}
+    text = OF_MAKE.sub("", page.read_text(encoding="utf-8"))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+    assert named <= known
