@@ -38,7 +38,8 @@ for line in sys.stdin:
 
 
 STAGE = re.compile(
-    r"^(plan|doctor|forward|capture|gap|calibration|consequences|duality|flatness|fisher|sensitivity|hygiene|checks): .*\n",
+    r"^(plan|doctor|forward|capture|gap|calibration|consequences|duality|flatness|fisher|sensitivity|hygiene|checks): "
+    r".*\n",
     re.MULTILINE,
 )
 
