@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import hypothesis
 import pytest
 import torch
 from made_audits import AuditMaker, as_data, as_model
@@ -13,6 +14,8 @@ from audit.run.setup import set_up_audit
 from audit.settings import Settings
 
 torch.set_num_threads(1)
+hypothesis.settings.register_profile("tests", deadline=None)  # a busy machine is no fault
+hypothesis.settings.load_profile("tests")
 os.environ.pop("GITHUB_STEP_SUMMARY", None)  # commands would speak to the workflow that runs the tests
 
 

@@ -108,17 +108,24 @@ class Earlier:
     plan: Plan | None = None
     baseline: Path | None = None  # a report.json to be compared with
     kept: Partial | None = None
+    twins: str | None = None  # a folder of them, or the time to make them in
 
 
 def run(model: Path, data: Path, settings: Settings, quiet: bool, earlier: Earlier) -> Audited:
-    """The audit, by an earlier plan if there is one, with progress on stderr."""
-    from audit.run.pipeline import Following, run_audit
+    """The audit, by an earlier plan if there is one and beside twins if they are asked for; progress on stderr."""
+    from audit.run.pipeline import Following, files_of, run_audit
     from audit.run.progress import progress_for
 
     baseline = None if earlier.baseline is None else read_report(earlier.baseline)
     following = Following(plan=earlier.plan, baseline=baseline, kept=earlier.kept)
+    twins = None
+    if earlier.twins is not None:
+        from audit.twins.report import twins_for, with_twins  # a room that most audits never enter
+
+        twins = twins_for(earlier.twins, files_of(model, data), settings, (lambda line: None) if quiet else complain)
     with closing(progress_for(quiet)) as progress:
-        return run_audit(model, data, settings, command_line(), progress, following)
+        audited = run_audit(model, data, settings, command_line(), progress, following)
+    return audited if twins is None else with_twins(audited, *twins)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import typer
 from audit.cli.app import Earlier, check_there, command, compared, drawing, dry_run, earlier_plan, read_report, run
 from audit.cli.options import (
     AsJson,
+    BesideTwins,
     ConfigPath,
     DryRun,
     Formats,
@@ -66,6 +67,7 @@ def check(
     quiet: Quiet = False,
     plan: PlanPath = None,
     dry: DryRun = False,
+    twins: BesideTwins = None,
     **flags: Any,
 ) -> None:
     """Pass or fail MODEL on DATA, or a report.json, by a policy."""
@@ -81,14 +83,14 @@ def check(
     if out is not None:
         check_writable(out)
     if data is None:
-        _check_finished(target, {**flags, "plan": plan, "dry_run": dry or None})
+        _check_finished(target, {**flags, "plan": plan, "dry_run": dry or None, "twins": twins})
         result, shown = read_report(target), None
     else:
         settings, followed = resolve(flags, config_files(config, data)), earlier_plan(plan, baseline, flags)
         if dry:
             dry_run(target, data, settings, followed, as_json)
             return
-        audited = run(target, data, settings, quiet, Earlier(followed, baseline))
+        audited = run(target, data, settings, quiet, Earlier(followed, baseline, twins=twins))
         result, shown = audited.report, audited.shown
     with drawing(target) if data is None else nullcontext():
         verdict = judge(rules, result, earlier, strict=strict)

@@ -92,6 +92,15 @@ BaselinePath = Annotated[
     Path | None,
     typer.Option("--baseline", help="An earlier report.json to compare this one with.", rich_help_panel="Output"),
 ]
+BesideTwins = Annotated[
+    str | None,
+    typer.Option(
+        "--twins",
+        metavar="<folder>|<time>",
+        help="Hold the model beside the twins of a folder, or of as many as 10m, say, suffice to make.",
+        rich_help_panel="Measures",
+    ),
+]
 Short = Annotated[
     bool, typer.Option("--short", help="Leave the appendix for experts out of the pages.", rich_help_panel="Output")
 ]

@@ -14,6 +14,7 @@ from audit.cli.app import Earlier, check_there, command, compared, dry_run, earl
 from audit.cli.options import (
     AsJson,
     BaselinePath,
+    BesideTwins,
     ConfigPath,
     DataPath,
     DryRun,
@@ -59,6 +60,7 @@ def report(
     plan: PlanPath = None,
     dry: DryRun = False,
     resume: Resume = False,
+    twins: BesideTwins = None,
     **flags: Any,
 ) -> None:
     """Audit MODEL on DATA and write the report."""
@@ -81,7 +83,7 @@ def report(
     check_writable(out)
     past = past_audits(reference)
     with resumable(out, resume) as kept:
-        audited = run(model, data, settings, quiet, Earlier(followed, baseline, kept))
+        audited = run(model, data, settings, quiet, Earlier(followed, baseline, kept, twins))
         result = audited.report
         if reference is not None:
             result = replace(result, reference=reference_band(result, past, reference))

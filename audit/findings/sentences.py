@@ -56,7 +56,12 @@ def layer(name: str) -> str:
 def sentence(words: str) -> str:
     """A reason from elsewhere in the report as a sentence: a capital letter, a full stop."""
     words = " ".join(words.split()) or "no reason is given"
-    return f"{words[:1].upper()}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}"
+    return f"{capital(words)}{'' if words.endswith(('.', '!', '?')) else '.'}"
+
+
+def capital(words: str) -> str:
+    """With a capital letter."""
+    return f"{words[:1].upper()}{words[1:]}"
 
 
 def label(report: Report) -> str:

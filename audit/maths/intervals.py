@@ -131,10 +131,28 @@ def student_quantile(freedom: float, tail: float = LEVEL / 2) -> float:
     if freedom > 100:
         z = normal_quantile(tail)
         return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    angles, mass = _student_angles(freedom)
+    return float(math.sqrt(freedom) / np.tan(np.interp(2 * tail, mass, angles)))
+
+
+def student_share_below(t: float, freedom: float) -> float:
+    """The probability that Student's t with ν ≥ 1 degrees of freedom lies below `t`.
+
+    >>> round(student_share_below(2.2281, 10), 4), student_share_below(0.0, 5)
+    (0.975, 0.5)
+    """
+    angles, mass = _student_angles(freedom)
+    tail = 0.5 * float(np.interp(math.atan2(math.sqrt(freedom), abs(t)), angles, mass))
+    return 1 - tail if t > 0 else tail
+
+
+@cache
+def _student_angles(freedom: float) -> tuple[Array, Array]:
+    """Angles ψ in (0, π/2] and the share of sin^{ν−1} that lies below them."""
     angles = math.pi / 2 * np.linspace(0, 1, 20_001) ** 3
     density = np.sin(angles) ** (freedom - 1)
     mass = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(angles))])
-    return float(math.sqrt(freedom) / np.tan(np.interp(2 * tail, mass / mass[-1], angles)))
+    return angles, mass / mass[-1]
 
 
 # Two models, the same n samples, right or wrong: the 95 % interval of the difference of their shares of wrong answers.

@@ -24,6 +24,7 @@ from audit.policy.rules import Bound, Consequence, Level, Policy, Rule, Verdict
 from audit.report.blocks import CHECK_IDS, PARITY
 from audit.settings.config import POLICY, ConfigFile, read_document
 
+PERCENTILE = "max_percentile"
 LIMITS: tuple[Bound, ...] = ("max", "min", "max_regression", "is")
 CHOICES = {
     "level": get_args(Level),
@@ -107,7 +108,7 @@ def _tables(table: Mapping[str, Any], path: tuple[str, ...], where: str) -> Iter
 def _rules(path: str, keys: Mapping[str, Any], where: str) -> Iterator[Rule]:
     """One rule for each limit in a table."""
     kind = path.split(".")[0]
-    allowed = {"check": (), "finding": ("fails_at",)}.get(kind, (*LIMITS, "inconclusive", "no_baseline"))
+    allowed = {"check": (), "finding": ("fails_at",)}.get(kind, (*LIMITS, PERCENTILE, "inconclusive", "no_baseline"))
     _check_keys(keys, (*allowed, "level", "not_measurable"), where)
     common = {name: keys[name] for name in CONSEQUENCES if name in keys}
     if kind == "check":
@@ -119,6 +120,10 @@ def _rules(path: str, keys: Mapping[str, Any], where: str) -> Iterator[Rule]:
 
 
 def _limits(path: str, keys: Mapping[str, Any], common: Mapping[str, Any], where: str) -> Iterator[Rule]:
+    if PERCENTILE in keys:  # of a number that stands beside its twins
+        yield Rule(f"{path}.percentile", "max", *_limit("max", keys[PERCENTILE], where), **common)
+        if not any(bound in keys for bound in LIMITS):
+            return
     given = [bound for bound in LIMITS if bound in keys]
     if not given and common.get("level") != "off":
         raise UsageError(f"{where} sets no limit; give it {', '.join(LIMITS[:-1])} or {LIMITS[-1]}.")

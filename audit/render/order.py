@@ -22,7 +22,9 @@ class Section:
 
 FAILURES = Section("failures", "Failures and suspects")
 INSIDE = Section("inside", "The baseline inside the network", "nothing by itself; it says what else is different.")
-BEFORE_HYGIENE = ("gap", "calibration", "failures", "consequences")
+TWINS = Section("twins", "Beside its twins")
+KINDS = Section("kinds", "How its twins can be told apart", "how far to trust the likeness that was found.")
+BEFORE_HYGIENE = ("gap", "twins", "calibration", "failures", "consequences")
 CLOSING = (
     Section("open", "What could not be judged, and why"),
     Section("glossary", "Words"),
@@ -42,6 +44,8 @@ def body(report: Report, comparison: Comparison | None) -> list[Section]:
     measured = {entry.key: Section(entry.key, entry.title) for entry in CATALOGUE if _shown(entry, report, False)}
     if has_samples(report):
         measured["failures"] = FAILURES
+    if report.twins is not None:
+        measured["twins"] = TWINS
     first = [key for key in BEFORE_HYGIENE if key in measured]
     sections = [measured[key] for key in (*first, *(key for key in measured if key not in first))]
     return [*_findings(report, True), *sections, *_compared(report, comparison), *CLOSING]
@@ -53,6 +57,8 @@ def appendix(report: Report, comparison: Comparison | None) -> list[Section]:
     measured = [Section(entry.key, entry.title, entry.decision) for entry in entries]
     if comparison is not None and compared(comparison, True):
         measured.append(INSIDE)
+    if report.twins is not None:
+        measured.append(KINDS)
     fixed = [section for section in FOR_EXPERTS if section.key != "checks" or report.checks]
     return [*_findings(report, False), *measured, *fixed]
 

@@ -23,6 +23,7 @@ from audit.compare.result import Comparison
 from audit.errors import UsageError
 from audit.measures.report import Report
 from audit.render import (
+    beside_twins,
     cards,
     gallery,
     glossary,
@@ -143,6 +144,7 @@ def environment(html: bool, own: Path | None = None) -> Environment:
     env.filters.update({function.__name__: function for function in FILTERS})
     env.globals.update(sentences=sentences, hygiene=hygiene, sections=sections, gallery=gallery, summary=summary)
     env.globals.update(planned=planned, order=order, glossary=glossary, small_changes=small_changes)
+    env.globals.update(beside_twins=beside_twins)
     env.globals.update({function.__name__: function for function in (sentences.title, sentences.gap_sentences)})
     env.globals.update({function.__name__: function for function in (scale.axis, scale.thinned, scale.running)})
     env.globals.update(gutter=scale.gutter, cards=cards)

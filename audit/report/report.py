@@ -16,6 +16,7 @@ from audit.report.doctor import Doctor
 from audit.report.fields import Interval, says
 from audit.report.paths import leaves, not_finite, value_at
 from audit.report.plan import EXACT, Plan
+from audit.report.twins import Twins
 
 SCHEMA = "gen-audit/1"
 Task = Literal["classification", "binary", "regression", "tagging"]
@@ -206,6 +207,7 @@ class Foot:
     findings: list[Finding] = says("ordered by weight: concern, watch, note, good", default_factory=list)
     not_judged: list[NotJudged] = says("what could not be judged, and why", default_factory=list)
     reference: Reference | None = says("past audits to see this one beside, if asked for", default=None)
+    twins: Twins | None = says("networks of its architecture trained anew on its data, if there are any", default=None)
     outcomes: Outcomes | None = says("each sample's loss and mistake, to pair two reports", default=None)
     timings: dict[str, float | dict[str, float]] = says(
         "wall time of each stage in seconds; measures: of each measure's last step", default_factory=dict

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,21 @@ def make_gallery(
         rows = [_sample_features(data, index) for index in dict.fromkeys(tests)]
         return Gallery(thumbnails=[], pairs=[_features(data, pair) for pair in pairs], rows=rows, about=ROWS)
     return Gallery(thumbnails=[], pairs=[], skipped=NEITHER)
+
+
+def with_samples(gallery: Gallery, data: Data, wanted: Sequence[tuple[str, int]]) -> Gallery:
+    """A gallery with further samples (split, position), each of them once."""
+    if data.picture is not None:
+        there = {(picture.split, picture.index) for picture in gallery.thumbnails}
+        new = [each for each in dict.fromkeys(wanted) if each not in there]
+        thumbnails = [*gallery.thumbnails, *_thumbnails(data, data.picture, new)]
+        return replace(gallery, thumbnails=thumbnails, about=IMAGES, skipped=None)
+    if data.train.x.ndim == 2 and data.train.x.dtype.kind == "f":
+        known = {row.index for row in gallery.rows}
+        tests = [index for split, index in dict.fromkeys(wanted) if split == "test" and index not in known]
+        rows = [*gallery.rows, *(_sample_features(data, index) for index in tests)]
+        return replace(gallery, rows=rows, about=ROWS, skipped=None)
+    return gallery
 
 
 def show_changed(data: Data, baseline: Report | None, report: Report) -> Gallery | None:

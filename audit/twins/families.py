@@ -28,6 +28,8 @@ ORDINARY: dict[str, Recipe] = {
 }
 """SGD with rate ÷ batch middle, high and low; with momentum; Adam; AdamW with its usual decay."""
 
+STARTS = ("glorot", "he")  # beside PyTorch's own, in which the ordinary recipes are tried
+
 FACTORS = tuple(4.0**power for power in range(-5, 3))  # of a recipe's rate, that are tried
 STEPS = 150
 WORSE = 1.5  # times the best loss: from there on a rate counts as too small or too large
@@ -54,6 +56,15 @@ def at_stable_rate(architecture: Architecture, samples: Samples, recipe: Recipe)
     fine = [factor for factor, loss in zip(FACTORS, found, strict=True) if loss <= WORSE * min(found)]
     usual = [factor for factor in fine if factor <= 1]
     return replace(recipe, rate=recipe.rate * (max(usual) if usual else min(fine, default=1.0)))
+
+
+def other_starts(name: str, recipe: Recipe) -> dict[str, Recipe]:
+    """The recipe from the starts that it was not tried from.
+
+    >>> list(other_starts("adam", Recipe(optimizer="adam")))
+    ['adam-glorot', 'adam-he']
+    """
+    return {f"{name}-{start}": replace(recipe, start=start) for start in STARTS}  # type: ignore[arg-type]
 
 
 def nearest_family(model: Mapping[str, float], families: Mapping[str, Sequence[Mapping[str, float]]]) -> str:

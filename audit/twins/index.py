@@ -90,6 +90,7 @@ class Outcomes:
     test: Floats  # [tests] 1 where right, 0 where wrong; the loss for regression
     test_losses: Floats  # [tests]
     unseen: Unseen
+    tests: Whole = field(default_factory=lambda: np.empty(0, np.int64))  # [tests] positions in the test split as stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +189,8 @@ def write_twins(folder: Path, twins: TwinSet) -> None:
     (folder / "arrays").mkdir(parents=True, exist_ok=True)
     for twin, outcomes in zip(twins.twins, twins.outcomes, strict=True):
         if not (path := _arrays(folder, twin)).exists():
-            arrays = {"test": outcomes.test, "test_losses": outcomes.test_losses, **vars(outcomes.unseen)}
+            of_test = {"test": outcomes.test, "test_losses": outcomes.test_losses, "tests": outcomes.tests}
+            arrays = {**of_test, **vars(outcomes.unseen)}
             _appear(path, lambda unfinished, arrays=arrays: _save_arrays(unfinished, arrays))  # type: ignore[misc]
     values = {"schema": SCHEMA, **asdict(_without_outcomes(twins))}
     del values["outcomes"]
@@ -225,7 +227,12 @@ def _read_outcomes(folder: Path, twin: Twin) -> Outcomes:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             parts = {name: arrays[name] for name in ("rows", "outcomes", "losses", "answers", "confidence")}
-            return Outcomes(arrays["test"], arrays["test_losses"], Unseen(**parts))
+            return Outcomes(
+                arrays["test"],
+                arrays["test_losses"],
+                Unseen(**parts),
+                arrays["tests"] if "tests" in arrays else np.arange(len(arrays["test"])),
+            )
     except Exception as error:  # whatever a damaged archive trips
         raise UsageError(f"{path}: is missing or damaged; make the twins anew in another folder.") from error
 

@@ -47,9 +47,11 @@ class Kind:
     recipe: Callable[[Recipe], Recipe] = same
     lesson: Callable[[Samples, int], Lesson] = all_samples  # given the seed
     target: float = 1.0  # times the audited model's train loss
-    weaker: Callable[[Recipe], Recipe] | None = None  # where most do not reach the target: the change, made smaller
+    settles: bool = False  # classifiers go on until they come to rest: the change takes longer than the target does
+    weaker: Callable[[Recipe], Recipe] | None = None  # where most cannot be brought to the target: the change, smaller
     work: float = 1.0  # of training, about, in that of a plain twin: a budget counts with it
     measured: bool = True  # inside: only where its train samples are those of the audit
+    remedy: bool = False  # a change that an owner could train by; the others are faults, or parts of the data
     refused: Callable[[Architecture, Samples], str | None] = always  # why it cannot be made
 
 
@@ -148,7 +150,17 @@ KINDS: tuple[Kind, ...] = (
         refused=QUARTER,
     ),
     Kind("quiet", "rate ÷ batch 8 times smaller", "Was the training too smooth?", 4, quieter, work=5.0),
-    Kind("decay", "weight decay", "Would weight decay help?", 4, decayed, weaker=_times(decay=0.25), work=2.0),
+    Kind(
+        "decay",
+        "weight decay",
+        "Would weight decay help?",
+        4,
+        decayed,
+        settles=True,
+        weaker=_times(decay=0.25),
+        work=2.0,
+        remedy=True,
+    ),
     Kind(
         "large-start",
         "first weights 3 times larger",
@@ -165,9 +177,10 @@ KINDS: tuple[Kind, ...] = (
         4,
         _times(start_factor=1 / 3),
         work=1.2,
+        remedy=True,
     ),
-    Kind("loud", "rate ÷ batch twice as large", "Would noisier training help?", 4, louder, work=1.5),
-    Kind("shorter", "to ten times the train loss", "Was it trained too long?", 4, target=10.0, work=0.7),
+    Kind("loud", "rate ÷ batch twice as large", "Would noisier training help?", 4, louder, work=1.5, remedy=True),
+    Kind("shorter", "to ten times the train loss", "Was it trained too long?", 4, target=10.0, work=0.7, remedy=True),
     Kind(
         "longer",
         "to a tenth of the train loss",
@@ -176,6 +189,7 @@ KINDS: tuple[Kind, ...] = (
         _times(epochs=10),
         target=0.1,
         work=4.0,
+        remedy=True,
     ),
     Kind(
         "fisher",
@@ -185,9 +199,17 @@ KINDS: tuple[Kind, ...] = (
         _with(fisher=50.0),
         work=6.0,
         refused=no_chain,
+        remedy=True,
     ),
     Kind(
-        "flat", "a penalty on κ_τ, late", "Would a flatter place help?", 4, _with(flat=0.1), work=4.0, refused=no_chain
+        "flat",
+        "a penalty on κ_τ, late",
+        "Would a flatter place help?",
+        4,
+        _with(flat=0.1),
+        work=4.0,
+        refused=no_chain,
+        remedy=True,
     ),
     Kind(
         "dropout",
@@ -197,6 +219,7 @@ KINDS: tuple[Kind, ...] = (
         _with(dropout=0.2),
         work=2.0,
         refused=no_place_for_dropout,
+        remedy=True,
     ),
 )
 """In order of worth: what a budget takes first."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from audit.errors import UsageError
 from audit.report.plan import readable_seconds
-from audit.twins.families import ORDINARY, at_stable_rate, nearest_family
+from audit.twins.families import ORDINARY, at_stable_rate, nearest_family, other_starts
 from audit.twins.index import INDEX, About, Outcomes, Recipe, Twin, TwinSet, read_twins, write_twins, write_weights
 from audit.twins.kinds import KINDS, Kind
 from audit.twins.measure import Measuring, measuring
@@ -65,7 +65,7 @@ class _Workshop:
 
     def run(self) -> TwinSet:
         """The family, then the kinds."""
-        if not self._set.recipe_given and not self._problem.tail:
+        if not self._set.family:  # a folder that is gone on with has one
             self._find_family()
         wanted = list(self._tasks())
         left_out: list[tuple[str, str]] = []
@@ -131,24 +131,34 @@ class _Workshop:
         )
 
     def _find_family(self) -> None:
-        """Plain twins in every ordinary recipe that the budget has time for, half of it at most."""
-        names = [name for name in ORDINARY if name not in self._set.families or not self._made(name)]
-        for place, name in enumerate(names):
-            if self._left() < (self._wish.budget or math.inf) / 2 and self._set.families:
-                break
-            recipe = at_stable_rate(self._problem.architecture, self._problem.train, ORDINARY[name])
-            self._set = replace(self._set, families={**self._set.families, name: recipe})
-            rest = [self._task(PLAIN, other, ORDINARY[other], range(SEARCHED)) for other in names[place + 1 :]]
-            self._make(self._task(PLAIN, name, recipe, range(SEARCHED)), rest)
-        measured = {name: numbers for name in self._set.families if (numbers := self._made(name))}
-        if not measured:
+        """Plain twins in every ordinary recipe, then in the nearest one from other starts."""
+        self._search(ORDINARY)
+        if nearest := self._nearest(ORDINARY):
+            self._search(other_starts(nearest, self._set.families[nearest]))
+        family = self._nearest(self._set.families)
+        if family is None:
             raise UsageError(
                 f"{self._folder}: no twin of any ordinary recipe reached the model's train loss of "
                 f"{self._problem.target:.3g} in time; give a --recipe, or a longer --budget."
             )
-        family = nearest_family(self._set.model, measured)
         self._set = replace(self._set, family=family, recipe=self._set.families[family])
         self._wish.say(f"resembles plain twins by {family}: kinds are made in that family")
+
+    def _search(self, recipes: Mapping[str, Recipe]) -> None:
+        """Plain twins by these recipes, as far as the budget has time for them: half of it at most."""
+        names = [name for name in recipes if name not in self._set.families or not self._made(name)]
+        for place, name in enumerate(names):
+            if self._left() < (self._wish.budget or math.inf) / 2 and self._set.families:
+                break
+            recipe = at_stable_rate(self._problem.architecture, self._problem.train, recipes[name])
+            self._set = replace(self._set, families={**self._set.families, name: recipe})
+            rest = [self._task(PLAIN, other, recipes[other], range(SEARCHED)) for other in names[place + 1 :]]
+            self._make(self._task(PLAIN, name, recipe, range(SEARCHED)), rest)
+
+    def _nearest(self, among: Iterable[str]) -> str | None:
+        """The family whose plain twins the model resembles most; None where none was measured."""
+        measured = {name: numbers for name in among if (numbers := self._made(name))}
+        return nearest_family(self._set.model, measured) if measured else None
 
     def _made(self, family: str) -> list[Mapping[str, float]]:
         return [twin.numbers for twin in self._set.of("plain", family) if twin.numbers]

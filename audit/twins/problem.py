@@ -44,6 +44,7 @@ class Problem:
     train: Samples  # all of them
     positions: NDArray[np.int64]  # of the train samples in the split as stored
     test: Samples
+    test_positions: NDArray[np.int64]
     target: float  # the model's mean loss on all train samples
     tail: bool = False  # the architecture is the dense tail, the samples are the model's own features
 
@@ -96,8 +97,19 @@ def set_problem(sources: Sources, settings: Settings, progress: Progress, tail: 
     own: Stacked = {name: value.detach() for name, value in architecture.network.named_parameters()}
     f = all_scores(architecture.network, Trained(Lesson(0, torch.empty(0)), own), train.x)
     target = float(losses(f, train.y, ready.task).mean())
-    positions = _positions(whole.data.train)
-    return Problem(ready.model, ready.data, ready.task, settings, architecture, train, positions, test, target, tail)
+    return Problem(
+        model=ready.model,
+        data=ready.data,
+        task=ready.task,
+        settings=settings,
+        architecture=architecture,
+        train=train,
+        positions=_positions(whole.data.train),
+        test=test,
+        test_positions=_positions(ready.data.test),
+        target=target,
+        tail=tail,
+    )
 
 
 def _to_train(ready: Prepared) -> nn.Module:

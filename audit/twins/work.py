@@ -13,7 +13,7 @@ from torch import Tensor
 from audit.twins.index import Outcomes, Recipe, Twin, Unseen
 from audit.twins.kinds import Kind
 from audit.twins.measure import Measuring
-from audit.twins.outcomes import judge
+from audit.twins.outcomes import Judged, judge
 from audit.twins.problem import Problem
 from audit.twins.training import Architecture, Goal, Lesson, Samples, Trained, Training
 
@@ -62,20 +62,25 @@ def train(architecture: Architecture, samples: Samples, change: Change, lessons:
 def make(problem: Problem, measuring: Measuring, task: Task, train_with: TrainWith = train) -> list[Made]:
     """The twins of a task; those that a deadline interrupted are not among them."""
     kind = task.kind
-    change = Change(kind.name, kind.recipe(task.recipe), Goal(problem.target * kind.target, task.deadline))
+    settles = kind.settles and problem.task != "regression" and train_with is train  # an owner's loop needs a target
+    goal = Goal(0.0 if settles else problem.target * kind.target, task.deadline)
+    change = Change(kind.name, kind.recipe(task.recipe), goal)
     lessons = [kind.lesson(problem.train, seed) for seed in task.seeds]
-    trained = train_with(problem.architecture, problem.train, change, lessons)
-    for _ in range(WEAKENED if kind.weaker is not None else 0):
-        if 2 * sum(one.reached or one.interrupted for one in trained) >= len(trained):
-            break
-        assert kind.weaker is not None
-        change = replace(change, recipe=kind.weaker(change.recipe))
+    for tries in range(1 + (WEAKENED if kind.weaker is not None else 0)):
+        if tries and kind.weaker is not None:
+            change = replace(change, recipe=kind.weaker(change.recipe))
         trained = train_with(problem.architecture, problem.train, change, lessons)
-    return [_made(problem, measuring, task, change, one) for one in trained if not one.interrupted]
+        judged = [(one, _judge(problem, one)) for one in trained]
+        if 2 * sum(found.matched or one.interrupted for one, found in judged) >= len(trained):
+            break
+    return [_made(problem, measuring, task, change, *each) for each in judged if not each[0].interrupted]
 
 
-def _made(problem: Problem, measuring: Measuring, task: Task, change: Change, trained: Trained) -> Made:
-    judged = judge(problem.architecture.network, trained, problem.train, problem.test, problem.target)
+def _judge(problem: Problem, trained: Trained) -> Judged:
+    return judge(problem.architecture.network, trained, problem.train, problem.test, problem.target)
+
+
+def _made(problem: Problem, measuring: Measuring, task: Task, change: Change, trained: Trained, judged: Judged) -> Made:
     numbers = {}
     if task.kind.measured and judged.matched and not problem.tail:
         model, data = problem.twin(trained, judged.temperature), problem.taught(trained.lesson)
@@ -90,7 +95,7 @@ def _made(problem: Problem, measuring: Measuring, task: Task, change: Change, tr
         temperature=judged.temperature,
         matched=judged.matched,
         restarts=trained.restarts,
-        reached=trained.reached,
+        reached=trained.reached or (task.kind.settles and judged.matched),
         epochs=trained.epochs,
         train_error=judged.train_error,
         test_error=judged.test_error,
@@ -98,13 +103,13 @@ def _made(problem: Problem, measuring: Measuring, task: Task, change: Change, tr
         recipe=change.recipe,
         numbers=numbers,
     )
-    return Made(twin, _stored(judged.outcomes, problem.positions), _arrays(trained.tensors))
+    return Made(twin, _stored(judged.outcomes, problem), _arrays(trained.tensors))
 
 
-def _stored(outcomes: Outcomes, positions: NDArray[np.int64]) -> Outcomes:
-    """With train samples by their position in the split as stored."""
-    unseen: Unseen = replace(outcomes.unseen, rows=positions[outcomes.unseen.rows])
-    return replace(outcomes, unseen=unseen)
+def _stored(outcomes: Outcomes, problem: Problem) -> Outcomes:
+    """With samples by their positions in the splits as stored."""
+    unseen: Unseen = replace(outcomes.unseen, rows=problem.positions[outcomes.unseen.rows])
+    return replace(outcomes, unseen=unseen, tests=problem.test_positions)
 
 
 def _arrays(tensors: dict[str, Tensor]) -> dict[str, NDArray[np.generic]]:

@@ -11,6 +11,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 from places import SUPPORT
+from twin_sets import block
 
 from audit.measures.report import Report
 
@@ -44,7 +45,7 @@ def mutated(seed: int) -> Report:
     rng = random.Random(seed)
     changed = _changed(example(rng.choice(("example", "regression"))), Report, rng, rng.choice(RATES))
     changes = (with_gap, with_shape, with_statuses, with_units, with_odd_data, with_calibration, with_collapse)
-    for change in (*changes, with_doctor, with_weak_class):
+    for change in (*changes, with_doctor, with_weak_class, with_twins):
         if change is with_gap or rng.random() < 0.3:
             changed = change(changed, rng)
     return changed
@@ -151,6 +152,11 @@ def with_weak_class(report: Report, rng: random.Random) -> Report:
     bounds = (accuracy - width, accuracy + width)
     gap = replace(report.gap, per_class=rows, test_error=0.1, test_accuracy=accuracy, test_accuracy_ci95=bounds)
     return replace(report, gap=gap)
+
+
+def with_twins(report: Report, rng: random.Random) -> Report:
+    """The report beside networks that were trained anew."""
+    return replace(report, twins=block(report, rng))
 
 
 def with_gap(report: Report, rng: random.Random) -> Report:

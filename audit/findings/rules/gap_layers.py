@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from audit.findings.conditions import gap_is_real
 from audit.findings.rule import NO_LIMIT, FindingRule, Observation
-from audit.findings.sentences import layer
+from audit.findings.sentences import capital, layer
 from audit.findings.steep_shares import SHIFT, steep_shares, told
 from audit.measures.report import Report
 
@@ -23,7 +23,7 @@ def find(report: Report) -> Observation | None:
         level="note",
         title=f"The gap is most concentrated in layer {first.name}",
         explanation=(
-            f"{_capital(told(first))}; {others}. Each layer "
+            f"{capital(told(first))}; {others}. Each layer "
             "accounts for the whole gap, by construction, so that none of them can be called its origin: what differs "
             f"is how few directions it takes. {SHIFT}"
         ),
@@ -32,10 +32,6 @@ def find(report: Report) -> Observation | None:
         ),
         evidence=tuple(part.path for part in found),
     )
-
-
-def _capital(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}"
 
 
 RULE = FindingRule(

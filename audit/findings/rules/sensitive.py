@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from audit.findings.beside import usual
 from audit.findings.rule import NO_LIMIT, FindingRule, Observation
 from audit.findings.sentences import scores, within
 from audit.measures.report import Report
@@ -29,9 +30,9 @@ def find(report: Report) -> Observation | None:
             f"{number(one_percent)}"
         ),
         explanation=(
-            f"That is in {unit}, to first order, averaged over the train samples. For a change of length 1 it is "
-            f"{number(block.mls)}{within(block.mls_ci95)} on average.{_tight(report, places)} There is no scale on "
-            "which this is high or low: a model that must react to details needs it."
+            f"That is in {unit}, to first order, averaged over the train samples; a model that must react to details "
+            f"needs it. For a change of length 1 it is {number(block.mls)}{within(block.mls_ci95)} on average."
+            f"{_tight(report, places)} {usual(report, 'sensitivity.mls')}"
         ),
         advice=(
             "If your inputs are noisy, add noise of the size you expect and measure the error again; this number only "

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from audit.findings.beside import came_of, tried, usual
 from audit.findings.conditions import gap_is_real, labels_in_doubt, unfit_for_theory
 from audit.findings.rule import FindingRule, Observation
-from audit.findings.sentences import listed
+from audit.findings.sentences import capital, listed
 from audit.findings.steep_shares import SHIFT, SteepShare, hidden_steep_shares, in_few, spread_out, told
 from audit.measures.report import Report
 
@@ -29,13 +30,13 @@ def find_steep(report: Report) -> Observation | None:
         title=f"In {_layers(found)} most of the gap lies in a few steep directions of the weights",
         explanation=(
             f"{_every(found)} {MEANT} In the source study this part of the gap was larger after training with small "
-            "steps or large batches; healthy networks have it, too, so that one model alone does not show a fault."
+            f"steps or large batches; healthy networks have it, too. {_usual(report, found)}"
         ),
-        advice=UNFIT
-        if unfit_for_theory(report)
-        else (
+        advice=_advice(
+            report,
+            ("loud",),
             "If you train again, try a larger learning rate or smaller batches, which shrank this part in the source "
-            "study, and compare both models on the same data."
+            "study, and compare both models on the same data.",
         ),
         evidence=_evidence(found),
     )
@@ -51,16 +52,28 @@ def find_flat(report: Report) -> Observation | None:
         title=f"In {_layers(found)} most of the gap lies in very many flat directions of the weights",
         explanation=(
             f"{_every(found)} {MEANT} In the source study this part of the gap was smaller with weight decay and with "
-            f"a smaller initialisation{_labels(report)}."
+            f"a smaller initialisation{_labels(report)}. {_usual(report, found)}"
         ),
-        advice=UNFIT
-        if unfit_for_theory(report)
-        else (
+        advice=_advice(
+            report,
+            ("decay", "small-start"),
             "If you train again, try weight decay or a smaller initialisation, which shrank this part in the source "
-            "study, and compare both models on the same data."
+            "study, and compare both models on the same data.",
         ),
         evidence=_evidence(found),
     )
+
+
+def _usual(report: Report, found: list[SteepShare]) -> str:
+    return usual(report, "duality.fixed.share", tuple(part.name for part in found))
+
+
+def _advice(report: Report, kinds: tuple[str, ...], study: str) -> str:
+    """What was tried here, before what a study says; nothing for a model that no study is about."""
+    if unfit_for_theory(report):
+        return UNFIT
+    remedy = tried(report, *kinds)
+    return study if remedy is None else capital(f"{came_of(report, remedy)}.")
 
 
 def _labels(report: Report) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from audit.findings.beside import came_of, tried
 from audit.findings.conditions import chance, labels_in_doubt
 from audit.findings.rule import FindingRule, Observation
-from audit.findings.sentences import explained, unit, within
+from audit.findings.sentences import capital, explained, unit, within
 from audit.measures.gap.block import FITTED
 from audit.measures.report import Report
 from audit.report.numbers import number, percent, share
@@ -27,12 +28,12 @@ def _classification(report: Report) -> Observation | None:
         return None
     paid = _too_sure(report, gap.train_error)
     return Observation(
-        level="watch" if gap.train_error > MOSTLY else "note",
+        level="watch" if gap.train_error > MOSTLY or _helps(report) else "note",
         title="Most of what goes wrong on test already goes wrong on train: consistent with an underfit",
         explanation=(
             f"The model answers {percent(gap.train_error)} of its train {unit(report)}s wrongly"
             f"{within(gap.train_error_ci95, 'percent')}, more than the gap adds to it on test. A small gap is no "
-            f"praise here: a model that learns little has little to lose.{paid}"
+            f"praise here: a model that learns little has little to lose.{paid}{_longer(report)}"
         ),
         advice=(
             "Check first that the input is scaled as in training (--scale, --mean, --std)."
@@ -44,6 +45,19 @@ def _classification(report: Report) -> Observation | None:
         ),
         evidence=("gap.train_error", "gap.train_error_ci95", "gap.error_gap", "gap.error_gap_ci95", "gap.train_loss"),
     )
+
+
+def _helps(report: Report) -> bool:
+    remedy = tried(report, "longer")
+    return remedy is not None and remedy.verdict == "helps"
+
+
+def _longer(report: Report) -> str:
+    """What a longer training did to networks like it."""
+    remedy = tried(report, "longer")
+    if remedy is None:
+        return " Networks trained anew for longer would say whether it could do better (`gen-audit twins`)."
+    return f" {capital(came_of(report, remedy))}."
 
 
 def _too_sure(report: Report, wrong: float) -> str:
@@ -88,8 +102,8 @@ RULE = FindingRule(
     conditions=(
         f"note: train error e > {number(FITTED)} and above the upper end of the error gap's 95 % interval, with a hint "
         "at the input's scale where the train loss is above h(e) + e ln(C−1) beyond chance; regression: "
-        f"1 − R²_train > R²_train − R²_test and R²_train < {number(1 - FITTED)}; watch: where e > {number(MOSTLY)}, or "
-        f"R²_train < {number(MOSTLY)}"
+        f"1 − R²_train > R²_train − R²_test and R²_train < {number(1 - FITTED)}; watch: where e > {number(MOSTLY)}, "
+        f"R²_train < {number(MOSTLY)}, or twins that were trained for longer do better on test"
     ),
     source="The split of the test error into train error and gap.",
     origin=(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from audit.findings.beside import usual
 from audit.findings.rule import NO_LIMIT, FindingRule, Observation
 from audit.findings.sentences import scores
 from audit.measures.report import Report
@@ -34,7 +35,7 @@ def find(report: Report) -> Observation | None:
         explanation=(
             f"In {_typical(dimensions)} in which the answer can change, a small change of the input comes out "
             f"{number(factor)} times as large. The number depends on the units of the input and {scale}, so that "
-            "nobody can say from it alone whether it is high or low."
+            f"nobody can say from it alone whether it is high or low. {usual(report, f'mean_log_volume{centred}')}"
         ),
         advice="Use it to compare models that were trained on the same data to the same train loss; for nothing else.",
         evidence=(f"{S}.mean_log_volume{centred}", f"{S}.mean_log_volume{centred}_ci95", "model.outputs"),

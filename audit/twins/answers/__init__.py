@@ -1,0 +1,1 @@
+"""What twins say of the model: from finished numbers and outcomes to the report's block. No torch."""
