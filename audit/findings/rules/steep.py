@@ -15,8 +15,8 @@ UNFIT = (
     "in a minimum, which this one is not."
 )
 MEANT = (
-    "Each layer accounts for the whole gap by itself, and other layers may split it otherwise. A direction is a way of "
-    f"changing the layer's weights; a steep one is where the loss reacts most. {SHIFT}"
+    "Each layer accounts for the whole gap by itself, and other layers may split it otherwise; a direction is a way of "
+    f"changing the layer's weights, a steep one is where the loss reacts most. {SHIFT}"
 )
 
 
