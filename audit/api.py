@@ -99,6 +99,7 @@ def audit_model(
     policy: PolicyLike = None,
     baseline: plain.Report | None = None,
     progress: bool | None = None,
+    twins: str | Path | None = None,
     **settings: Any,
 ) -> Report:
     """Audits a model on two splits and returns the `Report`.
@@ -119,6 +120,9 @@ def audit_model(
     `settings` are those of the command line (`gen-audit report --help`): `samples=1000`, `task="regression"`, `seed=1`.
     Neither gen-audit.toml nor the environment is read.
 
+    `twins` is a folder of networks that `make_twins` made, or the time to make some in, such as "10m": `report.twins`
+    then holds the model beside them.
+
     With a `policy` (a `Policy`, a file, or rules such as `{"gap.error_gap": {"max": 0.05}}`), a model that fails it
     raises `PolicyFailed`, which carries the report and the verdict; `baseline` is an earlier report to compare with.
     """
@@ -134,7 +138,13 @@ def audit_model(
     in_cell = in_notebook()
     watching = progress_for(quiet=not (in_cell if progress is None else progress), in_cell=in_cell)
     with naming_arguments():
-        measured = audit_in_memory(model, train, test, chosen, f"audit_model({shown})", watching)
+        if twins is None:
+            measured = audit_in_memory(model, train, test, chosen, f"audit_model({shown})", watching)
+        else:
+            from audit.twins.in_memory import audit_beside_twins  # a room that most audits never enter
+
+            asked = (str(twins), f"audit_model({shown}, twins={str(twins)!r})")
+            measured = audit_beside_twins((model, train, test), asked, chosen, watching)
     report = Report.of(measured)
     if rules is not None:
         verdict = report.check(rules, earlier)

@@ -18,6 +18,7 @@ from audit.render.cards import OF_FINDINGS, PARTS
 from audit.render.glossary import WORDS
 from audit.render.page import marked
 from audit.report.fields import Card
+from audit.report.twins import CARDS as OF_TWINS
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "build" / "docs-report"  # an audit that `make docs` makes before it builds
@@ -28,7 +29,7 @@ LANGUAGES = {".yml": "yaml", ".yaml": "yaml", ".py": "python", ".toml": "toml"}
 def pages() -> dict[str, str]:
     """Address and Markdown of every page that is written from the code."""
     measures = {f"measures/{entry.key}.md": measure_page(entry) for entry in CATALOGUE}
-    return {**measures, "findings.md": findings_page(), "words.md": words_page()}
+    return {**measures, "measures/twins.md": twins_page(), "findings.md": findings_page(), "words.md": words_page()}
 
 
 def measure_page(entry: Entry) -> str:
@@ -41,6 +42,15 @@ def measure_page(entry: Entry) -> str:
     follows = "\n\n!!! warning\n    Compare these numbers only at the same train loss, on the same data."
     warning = follows if entry.follows_train_loss else ""
     return "\n\n".join([f"# {entry.title}", f"{place}{warning}", *map(card_text, entry.cards)])
+
+
+def twins_page() -> str:
+    """What networks trained anew say of a model."""
+    opening = (
+        "For everyone: its section stands in the body of the report, where there are twins: networks of the model's "
+        "own architecture, trained anew on its data (`gen-audit twins`)."
+    )
+    return "\n\n".join(["# Beside its twins", opening, *map(card_text, OF_TWINS)])
 
 
 def findings_page() -> str:
@@ -106,6 +116,7 @@ def on_config(config: Any) -> Any:
     if not (EXAMPLE / "report.html").is_file():
         raise SystemExit(f"{EXAMPLE}: has no report to show; run `make docs`.")
     measures = [{entry.title: f"measures/{entry.key}.md"} for entry in CATALOGUE]
+    measures.append({"Beside its twins": "measures/twins.md"})
     config["nav"] = [{"Measures": measures} if "Measures" in each else each for each in config["nav"]]
     return config
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from audit.compare.result import BETTER, NO_INTERVAL, SAME, UNKNOWN, WORSE, Number
+from audit.maths.intervals import student_quantile
 from audit.measures.report import Report
 from audit.report.numbers import interval, number, percent, points, signed
 
@@ -33,7 +34,21 @@ def headline(primary: Number, loss: Number, void: str | None, alone: tuple[int, 
     if new.model.task == "regression" and primary.old is not None and primary.new is not None:
         rmse = [(2 * value / new.model.outputs) ** 0.5 for value in (primary.old, primary.new)]
         sentences.append(f"As root mean squared error: {number(rmse[0])} before, {number(rmse[1])} now.")
-    return sentences
+    return [*sentences, *_beside_twins(primary, new)]
+
+
+def _beside_twins(primary: Number, new: Report) -> list[str]:
+    """Whether two models of one training would differ as much: off the new one's plain twins, where it has some."""
+    band = None if new.twins is None or primary.difference is None else new.twins.test
+    if band is None or len(band.values) < 2:
+        return []
+    mean = sum(band.values) / len(band.values)
+    variance = sum((value - mean) ** 2 for value in band.values) / (len(band.values) - 1)
+    usual = student_quantile(len(band.values) - 1) * (2 * variance) ** 0.5
+    size = points(usual).lstrip("+") if primary.kind == "percent" else number(usual)
+    more = abs(primary.difference or 0.0) > usual
+    told = "more than that" if more else "no more than chance in training explains"
+    return [f"Two networks trained alike differ by up to {size} here, in 95 of 100 cases; these two by {told}."]
 
 
 def _missing(primary: Number) -> str:

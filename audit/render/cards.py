@@ -19,6 +19,7 @@ from audit.measures.catalogue import CATALOGUE, KEYS_OF_REPORT
 from audit.measures.report import KNOWN_PATHS
 from audit.render.glossary import word_card
 from audit.report.fields import Card
+from audit.report.twins import CARDS as OF_TWINS
 
 OF_FINDINGS = tuple(
     Card(
@@ -33,7 +34,12 @@ OF_FINDINGS = tuple(
     for rule in RULES
 )
 """Each rule's own words, with the origin of its limits."""
-ALL_CARDS: tuple[Card, ...] = (BOTTOM_LINE, *(card for entry in CATALOGUE for card in entry.cards), *OF_FINDINGS)
+ALL_CARDS: tuple[Card, ...] = (
+    BOTTOM_LINE,
+    *(card for entry in CATALOGUE for card in entry.cards),
+    *OF_TWINS,
+    *OF_FINDINGS,
+)
 
 
 # Finds the card of a number by whatever name a reader has for it: its path in the JSON, its key, its symbol.
@@ -43,6 +49,7 @@ ALL_CARDS: tuple[Card, ...] = (BOTTOM_LINE, *(card for entry in CATALOGUE for ca
 FORMS = ("_ci95", "_std", "_skipped", "_max", "_sum", "_sigma", "_per_sample", "_centred")
 # What the pages call a number, in small letters, where neither its key nor its title says so.
 ALSO = {
+    "twins": tuple(card.id for card in OF_TWINS),
     "bottom_line": ("bottom_line.level",),
     "bottom line": ("bottom_line.level",),
     "gap": ("gap.error_gap", "gap.loss_gap", "duality.gap"),
@@ -195,7 +202,7 @@ def _wrapped(lead: str, words: str) -> list[str]:
 
 
 TITLES = {entry.key: entry.title for entry in CATALOGUE}
-GROUPS = {"bottom_line": "The bottom line", **TITLES, "findings": "Findings"}
+GROUPS = {"bottom_line": "The bottom line", **TITLES, "twins": "Beside its twins", "findings": "Findings"}
 WORK = re.compile(r"^(?P<work>.{30,}?\(\d{4}\))(?:, (?P<place>.*))?$")
 
 Group = tuple[str, list[tuple[int, str]], list[tuple[Card, str, str]]]  # heading, works, cards with limits and sources

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from audit.report.fields import Interval, Kind, says
+from audit.report.fields import Card, Interval, Kind, says
 
 Place = Literal["below", "inside", "above"]
 Verdict = Literal["same", "shifted", "easier", "cannot tell"]
@@ -196,3 +196,70 @@ class Twins:
     def inside(self) -> int:
         """Inner numbers that lie inside."""
         return sum(band.place == "inside" for band in self.numbers)
+
+
+CARDS = (
+    Card(
+        id="twins.numbers",
+        title="A number beside its twins",
+        meaning=(
+            "Where a number of the model lies among those of networks of its own architecture, trained anew on its own "
+            "data down to its own train loss."
+        ),
+        formula="mean ± t s √(1 + 1/K) over K plain twins, of logarithms where all are positive; t: Student's, K − 1",
+        source="Student's prediction interval; twins are described in the documentation.",
+        variant=(
+            "Without a given recipe, a number is inside where it lies in the band of the nearest ordinary recipe or in "
+            "that of all ordinary recipes together, whose spread is that of recipes and of twins."
+        ),
+        can_tell="Whether the number is usual for this architecture on these data at this train loss.",
+        cannot_tell="Whether unusual is worse: that must be shown by the errors. K twins know their spread to 1/√(2K).",
+        covers=("twins", "twins.test_error", "twins.test_loss"),
+    ),
+    Card(
+        id="twins.likeness",
+        title="Likeness to a kind of training",
+        meaning="Which of the kinds of twins the model resembles most, by its inner numbers alone.",
+        formula="nearest kind by (x − m)ᵀ S⁻¹ (x − m); x: logarithms of the inner numbers, S: shrunken, within kinds",
+        source="Schäfer & Strimmer (2005) for S; the hit rate: each twin told by all the others.",
+        can_tell="Which of the trainings that were tried leaves such a network here; the hit rate stands beside it.",
+        cannot_tell="How the model was really trained, nor anything of kinds that were not made.",
+    ),
+    Card(
+        id="twins.curve",
+        title="What twice the data would bring",
+        meaning="The test error of twins on a quarter, a half and all of the train samples, drawn on to twice as many.",
+        formula="slope of the log error per doubling: (s₁ + 2 s₂)/3, at most 0",
+        source="Learning curves are nearly straight on logarithms; how far off the guess is was measured.",
+        can_tell="About how much more data of the same kind would help this architecture.",
+        cannot_tell="What data of another kind, or another architecture, would bring.",
+    ),
+    Card(
+        id="twins.held_out",
+        title="Test beside train samples not seen",
+        meaning="The error of twins on the half of the train samples that they have not seen, beside that on test.",
+        formula="difference of two means over samples; different: beyond chance at 0.1 % and by more than a tenth",
+        source="Counting.",
+        can_tell="Whether test comes from the same source as train, without any assumption on the model.",
+        cannot_tell="Whether either is like what the model will meet in use.",
+    ),
+    Card(
+        id="twins.errors",
+        title="Whose errors",
+        meaning="How many of the model's mistakes on test are made by most networks like it, and how many by it alone.",
+        formula="shared: wrong in half or more of the plain twins; own: in at most a tenth; hard: in all",
+        source="Counting.",
+        can_tell="Which mistakes another seed would mend, and which are of the samples or their labels.",
+        cannot_tell="Which of the hard samples are wrongly labelled: look at them.",
+        covers=("twins.labels",),
+    ),
+    Card(
+        id="twins.remedies",
+        title="Advice that was tried",
+        meaning="How the test error of twins changes with one change of their training.",
+        formula="difference of means; variances over twins (Welch) and over test samples add",
+        source="Counting; helps or hurts: the interval, widened for all that were tried, leaves out zero.",
+        can_tell="Whether this change helped this architecture on these data.",
+        cannot_tell="Whether it helps with another recipe, size or data.",
+    ),
+)

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from audit.errors import UsageError
+from audit.measures.report import Report
 from audit.run.in_memory import sources_of, undisturbed
+from audit.run.pipeline import audit_sources
 from audit.run.plan import budget_seconds
 from audit.run.progress import Progress
 from audit.settings import Settings
@@ -19,6 +21,7 @@ from audit.twins.make import Wish, make_folder
 from audit.twins.owner import OwnTraining, trained_by
 from audit.twins.problem import set_problem
 from audit.twins.recipes import recipe_of
+from audit.twins.report import twins_for, with_twins
 from audit.twins.work import train
 
 
@@ -56,3 +59,15 @@ def twins_in_memory(model: Any, train: Any, test: Any, settings: Settings, asked
         if asked.folder is None and asked.train_with is not None:
             raise UsageError("make_twins: with train_with, name a folder; a function cannot be found again by content.")
         return make_folder(problem, asked.folder or cached(problem.about(wish.recipe)), wish)
+
+
+def audit_beside_twins(
+    given: tuple[Any, Any, Any], asked: tuple[str, str], settings: Settings, watching: Progress
+) -> Report:
+    """The report on a given model, train and test samples; asked for are the twins, and the call that it names."""
+    twins, command = asked
+    with undisturbed(), ExitStack() as stack:
+        stack.callback(watching.close)
+        sources = sources_of(*given, stack)
+        made = twins_for(twins, sources, settings, lambda line: None)
+        return with_twins(audit_sources(sources, settings, command, watching), *made).report

@@ -9,7 +9,6 @@ from pathlib import Path
 from audit.errors import UsageError
 from audit.findings import add_findings
 from audit.measures.report import Report
-from audit.report.blocks import Gallery
 from audit.report.twins import Twins
 from audit.run.gallery import with_samples
 from audit.run.pipeline import Audited, Sources
@@ -19,6 +18,7 @@ from audit.settings import Settings
 from audit.twins.answers.beside import beside_twins
 from audit.twins.index import INDEX, TwinSet, cached, read_twins
 from audit.twins.make import Say, Wish, make_folder
+from audit.twins.measure import measuring
 from audit.twins.problem import set_problem
 
 CLOSE = 0.01  # relative difference of two train losses, one of them perhaps on fewer samples
@@ -44,12 +44,14 @@ def twins_for(asked: str, sources: Sources, settings: Settings, say: Say) -> tup
 
 def with_twins(audited: Audited, twins: TwinSet, folder: Path) -> Audited:
     """The audit's report beside its twins, its findings made anew."""
-    report, data = audited.report, audited.audit.data
+    report, audit = audited.report, audited.audit
     _check_same(report, twins, folder)
-    block = beside_twins(report, twins, folder, data)
-    gallery = report.gallery and with_samples(report.gallery, data, _named(block))
-    shown: Gallery | None = gallery
-    return replace(audited, report=add_findings(replace(report, twins=block, gallery=shown)))
+    if not twins.about.tail:  # twins may be shared by models of one architecture, data and train loss
+        lean = measuring(audit.model, audit.data, audit.task, audit.settings)
+        twins = replace(twins, model=lean.numbers(audit.model, audit.data, audit.task))
+    block = beside_twins(report, twins, folder, audit.data)
+    gallery = None if report.gallery is None else with_samples(report.gallery, audit.data, _named(block))
+    return replace(audited, report=add_findings(replace(report, twins=block, gallery=gallery)))
 
 
 def _check_same(report: Report, twins: TwinSet, folder: Path) -> None:

@@ -14,6 +14,7 @@ from audit.cli import app
 from audit.measures.catalogue import CATALOGUE
 from audit.render.cards import ALL_CARDS, OF_FINDINGS, find_cards
 from audit.render.glossary import WORDS
+from audit.report.twins import CARDS as OF_TWINS
 
 DOCS = ROOT / "docs"
 COUNTS = re.compile(r"<!-- counts: (begin|end) -->")  # between which `make fuzz` writes its table
@@ -36,7 +37,7 @@ def test_every_card_stands_on_one_page_in_its_own_words(generated: ModuleType) -
     pages = generated.pages()
     assert {f"measures/{entry.key}.md" for entry in CATALOGUE} <= set(pages)
     whole = "\n".join(pages.values())
-    cards = [card for entry in CATALOGUE for card in entry.cards] + list(OF_FINDINGS)
+    cards = [card for entry in CATALOGUE for card in entry.cards] + [*OF_TWINS, *OF_FINDINGS]
     for card in cards:
         assert whole.count(f"{{ #{card.id} }}") == 1, card.id
         assert card.meaning.replace("`", "") in unescape(re.sub(r"</?code>", "", whole)), card.id
