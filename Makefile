@@ -16,8 +16,9 @@ INSTALL := $(PINNED) $(BIN)/python -m pip install --quiet --quiet
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
-	$(BIN)/gen-audit report samples/healthy.onnx samples/mnist -o $(OUT)/healthy
-	$(BIN)/gen-audit report samples/large-batch.onnx samples/mnist -o $(OUT)/large-batch -f html,json --baseline $(OUT)/healthy/report.json
+	$(BIN)/gen-audit twins samples/healthy.onnx samples/mnist --recipe samples/recipe.toml --budget 3m -o $(OUT)/twins
+	$(BIN)/gen-audit report samples/healthy.onnx samples/mnist --twins $(OUT)/twins -o $(OUT)/healthy
+	$(BIN)/gen-audit report samples/large-batch.onnx samples/mnist --twins $(OUT)/twins -o $(OUT)/large-batch -f html,json --baseline $(OUT)/healthy/report.json
 	$(BIN)/gen-audit report samples/mislabelled.onnx samples/mnist-mislabelled -o $(OUT)/mislabelled -f html,json
 	@echo "Three reports to open: $(OUT)/healthy/report.html (and .pdf), $(OUT)/large-batch/report.html, $(OUT)/mislabelled/report.html"
 

@@ -78,7 +78,7 @@ def _plain(twins: Twins, found: Likeness) -> Observation:
 def _unlike(twins: Twins, found: Likeness) -> Observation:
     inside = f"{number(twins.inside)} of {number(len(twins.numbers))}"
     return Observation(
-        level="note",
+        level="watch" if 2 * twins.inside < len(twins.numbers) else "note",
         title="From inside it resembles none of the networks that were made",
         explanation=(
             f"It lies farther from every kind than these lie from their own; {inside} of its inner numbers lie inside "
@@ -102,8 +102,9 @@ RULE = FindingRule(
     meaning="Whether the model resembles one kind of the networks that were trained anew, by its inner numbers alone.",
     conditions=(
         "with twins, and a kind of probability 0.5 or more: watch: a kind that is a fault or a strong change, told "
-        f"with probability {number(SURE)} or more, and {share(RELIABLE)} of the twins told to be of it are; note: "
-        "else, or farther from all kinds than twins from their own; good: the plain kind"
+        f"with probability {number(SURE)} or more, and {share(RELIABLE)} of the twins told to be of it are, or farther "
+        "from all kinds than twins from their own, with most numbers outside their band; note: else, or far from all "
+        "with most inside; good: the plain kind"
     ),
     source="A linear discriminant with shrunken correlations (Schäfer & Strimmer 2005), tried twin by twin.",
     origin="0.8 and three quarters are conventions; the hit rate is counted on this very problem.",
