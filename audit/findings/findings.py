@@ -26,16 +26,21 @@ MANY = 6  # reasons of layers that are told apart
 def add_findings(report: Report) -> Report:
     """The report with its findings, heaviest first, with what could not be judged, and with its bottom line.
 
-    Order: concern, watch, note, good; within a level the order of `RULES`. Adding them twice changes nothing.
+    Order: concern, watch, note, good; within a level the order of `RULES`, but that of what is to be watched, what
+    twins have shown stands before what one model alone shows. Adding them twice changes nothing.
     """
     broken = broken_blocks(report)
     observed = [(rule, rule.find(report)) for rule in RULES if broken.isdisjoint(rule.rests_on)]
     findings = [_finding(report, rule, seen) for rule, seen in observed if seen is not None]
-    findings.sort(key=lambda finding: LEVELS.index(finding.level))
+    findings.sort(key=lambda finding: (LEVELS.index(finding.level), not _settled(finding)))
     shown = {finding.id for finding in first_page(findings)}
     marked = [replace(finding, first_page=finding.id in shown) for finding in findings]
     judged = replace(report, findings=marked, not_judged=not_judged(report))
     return replace(judged, bottom_line=bottom_line(judged))
+
+
+def _settled(finding: Finding) -> bool:
+    return finding.level == "watch" and any(path.startswith("twins.") for path in finding.evidence)
 
 
 def first_page(findings: Sequence[Finding]) -> list[Finding]:
