@@ -181,6 +181,7 @@ def make_twins(
     kinds: Sequence[str | Kind] | None = None,
     count: int | None = None,
     budget: str = "10m",
+    engine: str = "local",
     **settings: Any,
 ) -> TwinSet:
     """Trains networks of the model's own architecture on its train samples, to its train loss.
@@ -189,10 +190,11 @@ def make_twins(
     `train_with` trains a network as the owner does: it is called with (seed, x, y, change) and returns the module.
     Without either, the family of its training is looked for among ordinary ones. `kinds` are names, or `Kind`s of
     your own. Twins are kept in `folder`, else in the user's cache, and what is there already is not made again.
+    `engine` says who trains: "local", as many processes as torch would take threads, or "ray", a Ray cluster.
     """
     from audit.twins.in_memory import Asked, twins_in_memory  # wakes torch
 
-    asked = Asked(recipe, train_with, kinds, count, budget, None if folder is None else Path(folder))
+    asked = Asked(recipe, train_with, kinds, count, budget, None if folder is None else Path(folder), engine)
     return twins_in_memory(model, train, test, from_report(settings, "make_twins"), asked)
 
 

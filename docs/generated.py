@@ -1,11 +1,13 @@
 """Pages that are written from the code at build, so that nothing is said twice: measures, findings, words, files.
 
 MkDocs calls the functions named `on_…`. A line `<!-- file: samples/ci/github.yml -->` on a page becomes that file,
-`<!-- part: CONTRIBUTING.md, How to add … -->` the text beneath that heading, and `<!-- report: md -->` the example.
+`<!-- part: CONTRIBUTING.md, How to add … -->` the text beneath that heading, `<!-- report: md -->` the example, and
+`<!-- table: kinds -->` a table of TABLES.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +21,13 @@ from audit.render.glossary import WORDS
 from audit.render.page import marked
 from audit.report.fields import Card
 from audit.report.twins import CARDS as OF_TWINS
+from audit.twins.kinds import KINDS
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "build" / "docs-report"  # an audit that `make docs` makes before it builds
-CALL = re.compile(r"^<!-- (?P<what>file|part|report): (?P<name>.+?) -->$", re.MULTILINE)
+UNITS = ROOT / "benchmarks" / "twin_units.json"  # seconds of a twin, written by `python -m benchmarks.twin_units`
+CORES = (1, 64, 640)
+CALL = re.compile(r"^<!-- (?P<what>file|part|report|table): (?P<name>.+?) -->$", re.MULTILINE)
 LANGUAGES = {".yml": "yaml", ".yaml": "yaml", ".py": "python", ".toml": "toml"}
 
 
@@ -105,7 +110,34 @@ def _report(name: str) -> str:
     return (EXAMPLE / f"report.{name}").read_text(encoding="utf-8").replace("# ", "### ", 1).strip()
 
 
-WRITERS = {"file": _file, "part": _part, "report": _report}
+def _kinds() -> str:
+    """The kinds of twins, in order of worth."""
+    head = "| kind | changed | question | made |\n|---|---|---|---:|\n"
+    return head + "\n".join(f"| `{kind.name}` | {kind.change} | {kind.question} | {kind.count} |" for kind in KINDS)
+
+
+def _costs() -> str:
+    """Plain twins an hour, computed from the seconds that one takes."""
+    head = "| network | parameters | training | measuring | one core | 64 cores | ten such machines |\n"
+    return (
+        head + "|---|---:|---:|---:|---:|---:|---:|\n" + "\n".join(map(_cost, json.loads(UNITS.read_text()).values()))
+    )
+
+
+def _cost(unit: dict[str, Any]) -> str:
+    seconds = unit["training"] + unit["measuring"]
+    rates = [f"{_rounded(3600 * cores / seconds):,}" for cores in CORES]
+    taken = [f"{unit[part]:.1f} s" for part in ("training", "measuring")]
+    return f"| {' | '.join([unit['network'], format(unit['parameters'], ','), *taken, *rates])} |"
+
+
+def _rounded(value: float) -> int:
+    """To two digits: more were not measured."""
+    return int(float(f"{value:.2g}"))
+
+
+TABLES = {"kinds": _kinds, "costs": _costs}
+WRITERS = {"file": _file, "part": _part, "report": _report, "table": lambda name: TABLES[name]()}
 
 
 # What MkDocs calls.

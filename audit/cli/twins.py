@@ -44,6 +44,14 @@ FrozenTrunk = Annotated[
         rich_help_panel=OWN,
     ),
 ]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="Who trains: local, the processors of this machine, or ray, the cluster of RAY_ADDRESS.",
+        rich_help_panel=OWN,
+    ),
+]
 
 
 @command()
@@ -57,6 +65,7 @@ def twins(
     count: Count = None,
     recipe: RecipePath = None,
     frozen_trunk: FrozenTrunk = False,
+    engine: EngineOption = "local",
     config: ConfigPath = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -66,6 +75,7 @@ def twins(
     from audit.run.pipeline import files_of
     from audit.run.plan import budget_seconds
     from audit.run.progress import Progress
+    from audit.twins.engines import chosen_engine
     from audit.twins.kinds import chosen_kinds
     from audit.twins.make import Wish, make_folder
     from audit.twins.problem import set_problem
@@ -76,6 +86,7 @@ def twins(
         count=count,
         recipe=None if recipe is None else read_recipe(recipe),
         budget=budget_seconds(budget),
+        engine=chosen_engine(engine),
         say=(lambda line: None) if quiet else complain,
     )
     settings = resolve(flags, config_files(config, data))

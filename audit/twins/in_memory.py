@@ -15,6 +15,7 @@ from audit.run.pipeline import audit_sources
 from audit.run.plan import budget_seconds
 from audit.run.progress import Progress
 from audit.settings import Settings
+from audit.twins.engines import chosen_engine
 from audit.twins.index import Recipe, TwinSet, cached
 from audit.twins.kinds import Kind, chosen_kinds
 from audit.twins.make import Wish, make_folder
@@ -35,6 +36,7 @@ class Asked:
     count: int | None
     budget: str
     folder: Path | None
+    engine: str
 
     def wish(self) -> Wish:
         """The same as of the command line."""
@@ -47,6 +49,7 @@ class Asked:
             count=self.count,
             recipe=recipe if self.train_with is None else Recipe(),
             budget=budget_seconds(self.budget),
+            engine=chosen_engine(self.engine),
             train_with=train if self.train_with is None else trained_by(self.train_with),
         )
 

@@ -1,32 +1,33 @@
-"""Makes the twins of a model: the family of its training first, then kind after kind, as long as the budget lasts.
+"""Makes the twins of a model: the family of its training first, then the kinds by their worth, as the budget lasts.
 
-After every task the folder is written, so that what was made stays made: the same call goes on where one ended.
+An engine does the tasks. After every one that is finished the folder is written, so that what was made stays made: the
+same call goes on where one ended.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from audit.errors import UsageError
-from audit.report.plan import readable_seconds
+from audit.twins.engines import Engine, EngineName
 from audit.twins.families import ORDINARY, at_stable_rate, nearest_family, other_starts
-from audit.twins.index import INDEX, About, Outcomes, Recipe, Twin, TwinSet, read_twins, write_twins, write_weights
+from audit.twins.index import INDEX, About, Recipe, TwinSet, read_twins, write_twins, write_weights
 from audit.twins.kinds import KINDS, Kind
-from audit.twins.measure import Measuring, measuring
+from audit.twins.measure import measuring
+from audit.twins.pace import Pace
 from audit.twins.problem import Problem
-from audit.twins.work import Made, Task, TrainWith, make, train
+from audit.twins.training import Architecture
+from audit.twins.work import Made, Task, TrainWith, Workplace, train
 
 AT_ONCE = 8  # twins in one task
-MOST_NUMBERS = 100_000_000  # parameters of all twins of a task
+MOST_NUMBERS = 1_000_000  # parameters in one task: beyond them nothing is saved by training at once, only workers idle
 SEARCHED = 2  # plain twins in each ordinary recipe
 PLAIN = KINDS[0]
 GIVEN, USUAL = "given", "sgd-middle"
 TAIL = "Only the dense tail was trained anew, on the model's own features: these twins are no band for inner numbers."
-GUESS = 6.0  # seconds of a plain twin before one was made
 INFERRED = "The recipe was not given: it is that of the ordinary trainings whose twins the model resembles most."
 
 MERGED = "BatchNorm"  # in the notes of a model into whose weights one was multiplied
@@ -44,47 +45,74 @@ class Wish:
     recipe: Recipe | None = None
     budget: float | None = None  # seconds
     train_with: TrainWith = train
+    engine: EngineName = "local"
+    workers: int | None = None  # of the local engine, instead of one for each processor
     say: Say = field(default=lambda line: None)
 
 
 def make_folder(problem: Problem, folder: Path, wish: Wish) -> TwinSet:
     """Makes what is wished for and not there yet."""
-    return _Workshop(problem, folder, wish).run()
+    measured = measuring(problem.model, problem.data, problem.task, problem.settings)
+    place = Workplace(problem, measured, wish.train_with, wish.kinds)
+    with Engine(wish.engine, place, wish.workers, wish.say) as engine:
+        return _Workshop(place, folder, wish, engine).run()
 
 
 class _Workshop:
     """A folder of twins being made."""
 
-    def __init__(self, problem: Problem, folder: Path, wish: Wish) -> None:
-        self._problem, self._folder, self._wish = problem, folder, wish
-        self._begin = time.monotonic()
-        self._units = self._seconds = 0.0  # of work done, in plain twins, and the time that it took
-        settings = problem.settings
-        self._measuring: Measuring = measuring(problem.model, problem.data, problem.task, settings)
+    def __init__(self, place: Workplace, folder: Path, wish: Wish, engine: Engine) -> None:
+        self._problem, self._measuring = place.problem, place.measuring
+        self._folder, self._wish, self._engine = folder, wish, engine
+        self._pace = Pace(wish.budget)
+        self._left_out: dict[str, str] = {}
         self._set = self._begun()
 
     def run(self) -> TwinSet:
         """The family, then the kinds."""
         if not self._set.family:  # a folder that is gone on with has one
             self._find_family()
-        wanted = list(self._tasks())
-        left_out: list[tuple[str, str]] = []
-        for place, task in enumerate(wanted):
-            if (why := self._refused(task)) is None:
-                self._make(task, wanted[place + 1 :])
-                why = (
-                    None
-                    if self._has(task)
-                    else f"no time was left to finish {'it' if len(task.seeds) == 1 else 'them'}"
-                )
-            if why is not None and not self._set.of(task.kind.name) and task.kind.name not in dict(left_out):
-                left_out.append((task.kind.name, why))
+        self._do(list(self._tasks()))
         made = {twin.kind for twin in self._set.twins}
-        others = [(kind.name, "not asked for") for kind in KINDS if kind not in self._wish.kinds]
-        missing = [(name, why) for name, why in (*left_out, *others) if name not in made]
-        self._set = replace(self._set, left_out=tuple(missing))
+        others = {kind.name: "not asked for" for kind in KINDS if kind not in self._wish.kinds}
+        missing = [(name, why) for name, why in {**self._left_out, **others}.items() if name not in made]
+        self._set = replace(self._set, left_out=tuple(sorted(missing, key=lambda one: _worth(one[0]))))
         write_twins(self._folder, self._set)
         return self._set
+
+    def _do(self, tasks: list[Task]) -> None:
+        """Has the tasks done, in order of worth and side by side; what is finished is kept."""
+        most, waiting = len(tasks), list(tasks)
+        for finished in self._engine.finished(self._handed_over(waiting), most):
+            task = finished.task
+            self._pace.finished(task, finished.seconds)
+            for made in finished.made:
+                self._keep(made, task)
+            write_twins(self._folder, self._set)
+            if not self._has(task):
+                self._leave_out(task, finished.lost or f"no time was left to finish {_them(task)}")
+
+    def _handed_over(self, waiting: list[Task]) -> Iterator[Task]:
+        """One task after the other, as soon as there is somebody to do it, as long as there is time."""
+        while waiting:
+            task = waiting.pop(0)
+            if (why := self._refused(task)) is not None:
+                self._leave_out(task, why)
+                continue
+            self._pace.begun(task)
+            self._wish.say(self._pace.words(task, waiting, self._engine.size))
+            yield replace(task, seconds=self._pace.left())
+
+    def _refused(self, task: Task) -> str | None:
+        """Why a task is not begun: the search takes half of the budget at most, but tries one recipe at least."""
+        if task.search:
+            over = self._pace.left() < (self._wish.budget or math.inf) / 2
+            return "half of the budget is used up" if over and self._set.families else None
+        return task.kind.refused(self._problem.architecture, self._problem.train) or self._pace.refused(task)
+
+    def _leave_out(self, task: Task, why: str) -> None:
+        if not task.search and not self._set.of(task.kind.name):
+            self._left_out.setdefault(task.kind.name, why)
 
     def _begun(self) -> TwinSet:
         """The folder as it is, or the beginning of one."""
@@ -145,15 +173,9 @@ class _Workshop:
         self._wish.say(f"resembles plain twins by {family}: kinds are made in that family")
 
     def _search(self, recipes: Mapping[str, Recipe]) -> None:
-        """Plain twins by these recipes, as far as the budget has time for them: half of it at most."""
+        """Plain twins by these recipes, as far as the budget has time for them."""
         names = [name for name in recipes if name not in self._set.families or not self._made(name)]
-        for place, name in enumerate(names):
-            if self._left() < (self._wish.budget or math.inf) / 2 and self._set.families:
-                break
-            recipe = at_stable_rate(self._problem.architecture, self._problem.train, recipes[name])
-            self._set = replace(self._set, families={**self._set.families, name: recipe})
-            rest = [self._task(PLAIN, other, recipes[other], range(SEARCHED)) for other in names[place + 1 :]]
-            self._make(self._task(PLAIN, name, recipe, range(SEARCHED)), rest)
+        self._do([Task(PLAIN, name, recipes[name], tuple(range(SEARCHED)), search=True) for name in names])
 
     def _nearest(self, among: Iterable[str]) -> str | None:
         """The family whose plain twins the model resembles most; None where none was measured."""
@@ -169,57 +191,46 @@ class _Workshop:
             done = {twin.seed for twin in self._set.of(kind.name)}
             count = self._wish.count or kind.count
             seeds = [seed for seed in range(count) if seed not in done]
-            size = self._at_once()
+            size = at_once(self._problem.architecture)
             for start in range(0, len(seeds), size):
-                yield self._task(kind, self._set.family, self._set.recipe, seeds[start : start + size])
+                yield Task(kind, self._set.family, self._set.recipe, tuple(seeds[start : start + size]))
 
-    def _at_once(self) -> int:
-        numbers = sum(value.numel() for value in self._problem.architecture.network.parameters())
-        return max(1, min(AT_ONCE, MOST_NUMBERS // max(1, numbers)))
-
-    def _task(self, kind: Kind, family: str, recipe: Recipe, seeds: range | list[int]) -> Task:
-        budget = self._wish.budget
-        deadline = math.inf if budget is None else self._begin + budget
-        return Task(kind, family, recipe, tuple(seeds), deadline)
-
-    def _refused(self, task: Task) -> str | None:
-        """Why a task is not begun."""
-        why = task.kind.refused(self._problem.architecture, self._problem.train)
-        if why is None and self._predicted(task) > self._left():
-            return f"no time was left within the budget of {readable_seconds(self._wish.budget or 0)}"
-        return why
-
-    def _make(self, task: Task, rest: list[Task]) -> None:
-        self._wish.say(self._words(task, rest))
-        begin = time.monotonic()
-        for made in make(self._problem, self._measuring, task, self._wish.train_with):
-            self._keep(made)
-        self._seconds += time.monotonic() - begin
-        self._units += task.kind.work * len(task.seeds)
-        write_twins(self._folder, self._set)
-
-    def _keep(self, made: Made) -> None:
+    def _keep(self, made: Made, task: Task) -> None:
+        """Beside the others, in an order that does not tell which was finished first."""
         write_weights(self._folder, made.twin, made.weights)
-        twins: tuple[Twin, ...] = (*self._set.twins, made.twin)
-        outcomes: tuple[Outcomes, ...] = (*self._set.outcomes, made.outcomes)
-        self._set = replace(self._set, twins=twins, outcomes=outcomes)
+        families = self._set.families
+        if task.search:
+            found = {**families, task.family: made.twin.recipe or task.recipe}
+            families = {name: found[name] for name in sorted(found, key=_usual_first)}
+        every = [*zip(self._set.twins, self._set.outcomes, strict=True), (made.twin, made.outcomes)]
+        every.sort(key=lambda one: (list(families).index(one[0].family), _worth(one[0].kind), one[0].seed))
+        twins, outcomes = zip(*every, strict=True)
+        self._set = replace(self._set, families=families, twins=twins, outcomes=outcomes)
 
     def _has(self, task: Task) -> bool:
         made = {twin.seed for twin in self._set.of(task.kind.name, task.family)}
         return set(task.seeds) <= made
 
-    def _left(self) -> float:
-        budget = self._wish.budget
-        return math.inf if budget is None else self._begin + budget - time.monotonic()
 
-    def _predicted(self, task: Task) -> float:
-        unit = self._seconds / self._units if self._units else GUESS
-        return unit * task.kind.work * len(task.seeds)
+def at_once(architecture: Architecture) -> int:
+    """How many twins make one task; the same for every engine and number of workers, since dropout draws for all."""
+    numbers = sum(value.numel() for value in architecture.network.parameters())
+    return max(1, min(AT_ONCE, MOST_NUMBERS // max(1, numbers)))
 
-    def _words(self, task: Task, rest: list[Task]) -> str:
-        ahead = min(sum(map(self._predicted, (task, *rest))), max(self._left(), 0.0))
-        count = f"{len(task.seeds)} twin{'s' if len(task.seeds) > 1 else ''}"
-        return f"{task.kind.name} ({task.family}): {count}, about {readable_seconds(ahead)} left"
+
+def _worth(kind: str) -> tuple[int, str]:
+    """The place of a kind among all; kinds of one's own come last."""
+    names = [kind.name for kind in KINDS]
+    return (names.index(kind), "") if kind in names else (len(names), kind)
+
+
+def _usual_first(family: str) -> tuple[int, str]:
+    names = list(ORDINARY)
+    return (names.index(family), "") if family in names else (len(names), family)
+
+
+def _them(task: Task) -> str:
+    return "it" if len(task.seeds) == 1 else "them"
 
 
 def _notes(problem: Problem, given: bool) -> tuple[str, ...]:

@@ -97,8 +97,9 @@ def set_problem(sources: Sources, settings: Settings, progress: Progress, tail: 
     own: Stacked = {name: value.detach() for name, value in architecture.network.named_parameters()}
     f = all_scores(architecture.network, Trained(Lesson(0, torch.empty(0)), own), train.x)
     target = float(losses(f, train.y, ready.task).mean())
+    model = replace(ready.model, reference=None, preparation=None)  # the file's runtime has done its part
     return Problem(
-        model=ready.model,
+        model=model,
         data=ready.data,
         task=ready.task,
         settings=settings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from audit.settings.limits import budget_bytes
+from audit.twins.families import at_stable_rate
 from audit.twins.index import Outcomes, Recipe, Twin, Unseen
 from audit.twins.kinds import Kind
 from audit.twins.measure import Measuring
@@ -42,7 +45,8 @@ class Task:
     family: str
     recipe: Recipe  # of the family, without the kind's change
     seeds: tuple[int, ...]
-    deadline: float = math.inf  # by time.monotonic
+    search: bool = False  # whether a stable rate for the recipe is looked for first
+    seconds: float = math.inf  # left for training from its beginning on: clocks of other machines differ
 
 
 @dataclass(frozen=True)
@@ -59,12 +63,26 @@ def train(architecture: Architecture, samples: Samples, change: Change, lessons:
     return Training(architecture, samples, change.recipe, lessons).run(change.goal)
 
 
-def make(problem: Problem, measuring: Measuring, task: Task, train_with: TrainWith = train) -> list[Made]:
-    """The twins of a task; those that a deadline interrupted are not among them."""
-    kind = task.kind
-    settles = kind.settles and problem.task != "regression" and train_with is train  # an owner's loop needs a target
-    goal = Goal(0.0 if settles else problem.target * kind.target, task.deadline)
-    change = Change(kind.name, kind.recipe(task.recipe), goal)
+@dataclass(frozen=True)
+class Workplace:
+    """What every task needs, wherever it is done: it is brought there once."""
+
+    problem: Problem
+    measuring: Measuring
+    train_with: TrainWith = train
+    kinds: tuple[Kind, ...] = ()  # that tasks may be of: one that cannot be sent shows before any is begun
+
+    def one_of(self, workers: int) -> Workplace:
+        """With its share of the memory budget."""
+        settings = self.measuring.settings
+        share = str(max(1, budget_bytes(settings.memory) // workers))
+        return replace(self, measuring=replace(self.measuring, settings=replace(settings, memory=share)))
+
+
+def make(place: Workplace, task: Task) -> list[Made]:
+    """The twins of a task; those that its end interrupted are not among them."""
+    problem, kind, train_with = place.problem, task.kind, place.train_with
+    change = _change(place, task)
     lessons = [kind.lesson(problem.train, seed) for seed in task.seeds]
     for tries in range(1 + (WEAKENED if kind.weaker is not None else 0)):
         if tries and kind.weaker is not None:
@@ -73,18 +91,30 @@ def make(problem: Problem, measuring: Measuring, task: Task, train_with: TrainWi
         judged = [(one, _judge(problem, one)) for one in trained]
         if 2 * sum(found.matched or one.interrupted for one, found in judged) >= len(trained):
             break
-    return [_made(problem, measuring, task, change, *each) for each in judged if not each[0].interrupted]
+    return [_made(place, task, change, *each) for each in judged if not each[0].interrupted]
+
+
+def _change(place: Workplace, task: Task) -> Change:
+    """What is to be trained how, from now on for as long as is left."""
+    deadline = time.monotonic() + task.seconds
+    problem, kind, recipe = place.problem, task.kind, task.recipe
+    if task.search:
+        recipe = at_stable_rate(problem.architecture, problem.train, recipe)
+    own = place.train_with is not train  # an owner's loop needs a target
+    settles = kind.settles and problem.task != "regression" and not own
+    return Change(kind.name, kind.recipe(recipe), Goal(0.0 if settles else problem.target * kind.target, deadline))
 
 
 def _judge(problem: Problem, trained: Trained) -> Judged:
     return judge(problem.architecture.network, trained, problem.train, problem.test, problem.target)
 
 
-def _made(problem: Problem, measuring: Measuring, task: Task, change: Change, trained: Trained, judged: Judged) -> Made:
+def _made(place: Workplace, task: Task, change: Change, trained: Trained, judged: Judged) -> Made:
+    problem = place.problem
     numbers = {}
     if task.kind.measured and judged.matched and not problem.tail:
         model, data = problem.twin(trained, judged.temperature), problem.taught(trained.lesson)
-        numbers = measuring.numbers(model, data, problem.task)
+        numbers = place.measuring.numbers(model, data, problem.task)
     twin = Twin(
         kind=task.kind.name,
         family=task.family,
