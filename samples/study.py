@@ -11,18 +11,23 @@ import argparse
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from papers.figures import figures
 from papers.measuring import Bench, bench, measured
+from papers.page import page
+from papers.record import recorded
 from papers.training import TARGET, Setting, teach
 from train import HERE, perceptron
 
 SEEDS = 6
+DIGITS = 6  # of what is kept; rounding stays below the claims' own tolerance
 RESULT = HERE / "study.json"
+DOCS = HERE.parent / "docs"
 
 BASE = Setting()
 AXES: dict[str, tuple[float, ...]] = {
@@ -56,7 +61,8 @@ def main() -> None:
             parser.error("--work DIR is needed, unless --page is given")
         torch.manual_seed(0)
         make(bench(HERE / "mnist", perceptron(), TARGET), SETTINGS, asked.seeds, asked.work)
-        write(collected(SETTINGS, asked.seeds, asked.work))
+        write(recorded(collected(SETTINGS, asked.seeds, asked.work), SETTINGS, AXES), RESULT)
+    publish(json.loads(RESULT.read_text(encoding="utf-8")), DOCS)
 
 
 def make(bench: Bench, settings: dict[str, Setting], seeds: int, work: Path) -> None:
@@ -64,11 +70,12 @@ def make(bench: Bench, settings: dict[str, Setting], seeds: int, work: Path) -> 
     work.mkdir(parents=True, exist_ok=True)
     for name, setting in settings.items():
         missing = [seed for seed in range(seeds) if not _file(work, name, seed).exists()]
-        for trained in teach(bench.architecture, bench.train, setting, missing) if missing else ():
+        if not missing:
+            continue
+        for trained in teach(bench.architecture, bench.train, setting, missing, bench.target):
             found = {"setting": name, "seed": trained.lesson.seed, **measured(bench, trained)}
             _keep(_file(work, name, trained.lesson.seed), found)
-        if missing:
-            print(name, flush=True)
+        print(name, flush=True)
 
 
 def _file(work: Path, name: str, seed: int) -> Path:
@@ -78,11 +85,11 @@ def _file(work: Path, name: str, seed: int) -> Path:
 def _keep(path: Path, found: dict[str, Any]) -> None:
     """A file that is there whole or not at all."""
     unfinished = path.with_suffix(".part")
-    unfinished.write_text(json.dumps(rounded(found)), encoding="utf-8")
+    unfinished.write_text(json.dumps(rounded(found, DIGITS)), encoding="utf-8")
     os.replace(unfinished, path)
 
 
-def rounded(value: Any, digits: int = 6) -> Any:
+def rounded(value: Any, digits: int) -> Any:
     """Plain numbers of few digits; what is none becomes null."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
@@ -99,9 +106,24 @@ def collected(settings: Iterable[str], seeds: int, work: Path) -> list[dict[str,
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
-def write(rows: list[dict[str, Any]]) -> None:
-    """The record."""
-    RESULT.write_text(json.dumps({"settings": {k: asdict(v) for k, v in SETTINGS.items()}, "networks": rows}))
+def write(record: dict[str, Any], path: Path) -> None:
+    """The record as JSON, one network and one claim a line."""
+
+    def lines(values: Iterable[Any]) -> str:
+        return ",\n".join(json.dumps(value, ensure_ascii=False) for value in values)
+
+    parts = rounded(record, DIGITS)
+    claims = ",\n".join(f"{json.dumps(paper)}: [\n{lines(each)}\n]" for paper, each in parts.pop("claims").items())
+    networks, head = lines(parts.pop("networks")), json.dumps(parts, ensure_ascii=False)[1:-1]
+    path.write_text(f'{{{head},\n"networks": [\n{networks}\n],\n"claims": {{\n{claims}\n}}}}\n', encoding="utf-8")
+
+
+def publish(record: dict[str, Any], docs: Path) -> None:
+    """The page and its figures."""
+    (docs / "study").mkdir(exist_ok=True)
+    (docs / "study.md").write_text(page(record), encoding="utf-8")
+    for name, svg in figures(record).items():
+        (docs / "study" / name).write_text(svg, encoding="utf-8")
 
 
 if __name__ == "__main__":

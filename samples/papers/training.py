@@ -56,7 +56,9 @@ class Begun(Architecture):
         return stack
 
 
-def teach(architecture: Architecture, samples: Samples, setting: Setting, seeds: Sequence[int]) -> list[Trained]:
+def teach(
+    architecture: Architecture, samples: Samples, setting: Setting, seeds: Sequence[int], target: float = TARGET
+) -> list[Trained]:
     """One network for each seed. Weight decay comes first and is then taken away, as in the paper.
 
     With it on, a network would settle at a train loss of its own.
@@ -67,7 +69,7 @@ def teach(architecture: Architecture, samples: Samples, setting: Setting, seeds:
         begun = Training(architecture, samples, decayed, lessons).run(Goal(0.0))
         tensors = {name: torch.stack([one.tensors[name] for one in begun]) for name in begun[0].tensors}
         architecture = Begun(architecture.network, architecture.chain, tensors)
-    return Training(architecture, samples, setting.recipe, lessons).run(Goal(TARGET))
+    return Training(architecture, samples, setting.recipe, lessons).run(Goal(target))
 
 
 def lesson(samples: Samples, setting: Setting, seed: int) -> Lesson:
