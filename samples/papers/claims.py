@@ -31,7 +31,7 @@ class Claim:
     detail: Callable[[Table], str] = lambda table: ""
 
     def judged(self, table: Table) -> dict[str, Any]:
-        """As it is kept."""
+        """As it is kept; where axes are pooled, also of those networks alone that training brought to the loss."""
         statistic, settings = self.build(table)
         certain = isinstance(self.test, Always)
         seen = table.seen(statistic, settings, self.among, 0 if certain else DRAWS)
@@ -45,7 +45,12 @@ class Claim:
             "detail": self.detail(table),
             "claimed": str(self.test),
             "verdict": self.test.verdict(seen),
+            "trained": self._of_trained(table.trained()) if self.among else None,
         }
+
+    def _of_trained(self, table: Table) -> dict[str, Any]:
+        seen = table.seen(*self.build(table), self.among)
+        return {"value": seen.value, "ci95": [seen.low, seen.high], "verdict": self.test.verdict(seen)}
 
 
 def clean(table: Table) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ FIGURES: tuple[tuple[tuple[str, str], ...], ...] = (
     (("correlations.svg", "Measures against the loss gap: each point a network, coloured by what was changed"),),
     (),
 )
-MINUTES = 20
+MINUTES = 15
 
 
 def page(record: Mapping[str, Any]) -> str:
@@ -54,18 +54,25 @@ def page(record: Mapping[str, Any]) -> str:
 
 def _counts(record: Mapping[str, Any], table: Table) -> dict[str, Any]:
     setting = record["columns"].index("setting")
-    softened = [name for name, reached in zip(table.setting, table["reached"], strict=True) if not reached]
+    softened = Counter(name for name, reached in zip(table.setting, table["reached"], strict=True) if not reached)
+    made = Counter(row[setting] for row in record["networks"])
+    lost = made - Counter(table.setting)
     return {
         "networks": len(record["networks"]),
         "settings": len(record["settings"]),
-        "seeds": max(Counter(row[setting] for row in record["networks"]).values()),
+        "seeds": max(made.values()),
         "train_loss": f"{record['what']['train_loss']:g}",
-        "lost": len(record["networks"]) - len(table.setting),
-        "softened": len(softened),
-        "softened_in": ", ".join(f"{count} of {name.replace('=', ' ')}" for name, count in Counter(softened).items()),
+        "lost": lost.total(),
+        "lost_in": _listed(lost),
+        "softened": softened.total(),
+        "softened_in": _listed(softened),
         "draws": f"{record['what']['draws']:,}",
         "decayed_epochs": record["what"]["decayed_epochs"],
     }
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} of {name.replace('=', ' ')}" for name, count in counts.items())
 
 
 def _summary(record: Mapping[str, Any]) -> str:
@@ -88,7 +95,7 @@ def _not_held(record: Mapping[str, Any]) -> str:
 
 def rows_of(claims: Sequence[Mapping[str, Any]]) -> str:
     """The claims of a paper, as a table."""
-    rows = [(f"**{one['verdict']}**", one["says"], one["where"], seen(one), one["claimed"]) for one in claims]
+    rows = [(f"**{one['verdict']}**", one["says"], one["where"], seen(one), minus(one["claimed"])) for one in claims]
     return markdown(("verdict", "claim", "source", "seen", "claimed"), rows)
 
 
@@ -97,5 +104,12 @@ def seen(claim: Mapping[str, Any]) -> str:
     detail = f"; {claim['detail']}" if claim["detail"] else ""
     if claim["ci95"] is None:
         return f"{round(claim['value'] * claim['networks'])} of {claim['networks']} networks{minus(detail)}"
-    value, low, high = map(short, (claim["value"], *claim["ci95"]))
-    return f"{claim['what']} {minus(f'{value} [{low}, {high}]{detail}')}"
+    trained, words = claim["trained"], ""
+    if trained and trained["verdict"] != claim["verdict"]:
+        words = f"; *without softened networks* {minus(_interval(trained))}: **{trained['verdict']}**"
+    return f"{claim['what']} {minus(_interval(claim) + detail)}{words}"
+
+
+def _interval(found: Mapping[str, Any]) -> str:
+    value, low, high = map(short, (found["value"], *found["ci95"]))
+    return f"{value} [{low}, {high}]"

@@ -41,6 +41,13 @@ class Table:
         return self.columns[name]
 
     @cache  # noqa: B019
+    def trained(self) -> Table:
+        """The networks that training alone has brought to the loss, without the factor's help."""
+        kept = self.columns["reached"] == 1
+        setting = tuple(name for name, there in zip(self.setting, kept, strict=True) if there)
+        return Table(setting, {name: values[kept] for name, values in self.columns.items()}, self.axes)
+
+    @cache  # noqa: B019
     def rows(self, setting: str) -> Rows:
         """Where the networks of a setting stand."""
         return np.array([row for row, name in enumerate(self.setting) if name == setting], np.int64)

@@ -93,7 +93,8 @@ def _by_setting(table: Table, axes: Iterable[str], columns: Mapping[str, str]) -
 def _mean(table: Table, column: str, setting: str) -> str:
     found = table[column][table.rows(setting)]
     spread = np.nanstd(found, ddof=1) if len(found) > 1 else float("nan")
-    return minus(f"{short(np.nanmean(found))} ± {spread:.2g}")
+    digits = ".0f" if spread >= 10 else ".2g"
+    return minus(f"{short(np.nanmean(found))} ± {spread:{digits}}")
 
 
 def minus(number: str) -> str:
