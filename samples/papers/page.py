@@ -54,7 +54,7 @@ def page(record: Mapping[str, Any]) -> str:
 
 def _counts(record: Mapping[str, Any], table: Table) -> dict[str, Any]:
     setting = record["columns"].index("setting")
-    softened = Counter(name for name, reached in zip(table.setting, table["reached"], strict=True) if not reached)
+    helped = Counter(name for name, reached in zip(table.setting, table["reached"], strict=True) if not reached)
     made = Counter(row[setting] for row in record["networks"])
     lost = made - Counter(table.setting)
     return {
@@ -64,8 +64,8 @@ def _counts(record: Mapping[str, Any], table: Table) -> dict[str, Any]:
         "train_loss": f"{record['what']['train_loss']:g}",
         "lost": lost.total(),
         "lost_in": _listed(lost),
-        "softened": softened.total(),
-        "softened_in": _listed(softened),
+        "helped": helped.total(),
+        "helped_in": _listed(helped),
         "draws": f"{record['what']['draws']:,}",
         "decayed_epochs": record["what"]["decayed_epochs"],
     }
@@ -106,7 +106,7 @@ def seen(claim: Mapping[str, Any]) -> str:
         return f"{round(claim['value'] * claim['networks'])} of {claim['networks']} networks{minus(detail)}"
     trained, words = claim["trained"], ""
     if trained and trained["verdict"] != claim["verdict"]:
-        words = f"; *without softened networks* {minus(_interval(trained))}: **{trained['verdict']}**"
+        words = f"; *by training alone* {minus(_interval(trained))}: **{trained['verdict']}**"
     return f"{claim['what']} {minus(_interval(claim) + detail)}{words}"
 
 
