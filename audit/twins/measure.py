@@ -1,11 +1,12 @@
 """The inner numbers of a twin: what the suite measures inside a network, without what a twin does not need.
 
-Data hygiene, calibration, widths, bootstrap, self-checks and pictures are left out; a plan is made once, for all.
+Data hygiene, calibration, consequences, widths, bootstrap, self-checks and pictures are left out; a plan is made once,
+for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from audit.run.progress import Progress
 from audit.run.setup import plan_audit, set_up_audit
 from audit.settings import Settings
 
-NOT_NEEDED = ("gap", "calibration", "hygiene")
+NOT_NEEDED = ("gap", "calibration", "hygiene", "consequences")
 DRAWS = 10  # of the bootstrap, whose intervals nobody reads: the fewest that the settings allow
 
 DIRECTIONS = 40  # of a layer small enough for all: the few steepest are long among them
@@ -46,8 +47,10 @@ OF_NETWORK = (
 class _NotNeeded:
     """What counts as measured already."""
 
-    measurements: Mapping[str, Measurement] = dict.fromkeys(NOT_NEEDED, Measurement())
     tails: Mapping[str, Tail] | None = None
+
+    def __init__(self, measures: Iterable[str]) -> None:
+        self.measurements: Mapping[str, Measurement] = dict.fromkeys(measures, Measurement())
 
     def keep(self, key: str, measured: Measurement) -> None:
         """Nothing is kept."""
@@ -65,12 +68,21 @@ class Measuring:
 
     def numbers(self, model: Model, data: Data, task: str) -> dict[str, float]:
         """The inner numbers of one network by their paths in a report; those that do not exist are left out."""
+        return dict(_found(self.results(model, data, task)))
+
+    def results(
+        self,
+        model: Model,
+        data: Data,
+        task: str,
+        directions: int | None = DIRECTIONS,
+        left_out: Iterable[str] = NOT_NEEDED,
+    ) -> Results:
+        """All blocks of the measures that are not left out; `directions`: of a layer small enough for all of them."""
         audit = set_up_audit(model, data, task, self.settings, self.plan)
-        spectra = Spectra(audit.train, self.settings.directions, self.settings.seed, DIRECTIONS)
-        audit = replace(audit, spectra=spectra)
+        spectra = Spectra(audit.train, self.settings.directions, self.settings.seed, directions)
         with ordinary_sizes():
-            results = run_suite(audit, Progress(), _NotNeeded())
-        return dict(_found(results))
+            return run_suite(replace(audit, spectra=spectra), Progress(), _NotNeeded(left_out))
 
 
 def measuring(model: Model, data: Data, task: str, settings: Settings) -> Measuring:

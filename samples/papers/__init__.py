@@ -1,0 +1,1 @@
+"""What `samples/study.py` is made of: training, measuring, claims and their verdicts, figures and the page."""
