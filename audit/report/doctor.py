@@ -28,6 +28,7 @@ class Trial:
     sharpness: float = says(
         "what the scores are multiplied by at the best temperature, or the slope of the line: below 1, too sure as fed"
     )
+    size: float = says("standard deviation of the numbers fed; 0 in reports that did not say", default=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,7 @@ class Doctor:
     samples: int = says("train samples that other preprocessings were tried on; 0: none were")
     constant_loss: float | None = says("what always giving the best constant answer costs on them", default=None)
     trials: list[Trial] = says("ways to feed them; the first is how they are fed", default_factory=list)
-    better: int | None = says("place in trials of a preprocessing that is much better than theirs", default=None)
+    better: int | None = says("place in trials of a preprocessing that suits the model much better than theirs", default=None)
     best_as_fed: bool = says("whether none that was tried has a lower fitted loss", default=False)
     class_order: ClassOrder | None = says("null for regression", default=None)
     batch_norms: list[BatchNormInput] = field(default_factory=list)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from audit.data.dataset import Data
 from audit.data.doctor.class_order import class_order
 from audit.data.doctor.feedings import TRIED, Feeding, as_fed, normalisations, orders, unit_of
-from audit.data.doctor.trials import Answers, compared, much_better
+from audit.data.doctor.trials import Answers, compared, in_range, much_better
 from audit.data.fit import Fitting
 from audit.model.base import Model
 from audit.model.batches import accepts, batches
@@ -61,10 +61,13 @@ def examine(patient: Patient, plan: Plan) -> Doctor:
         doctor = Doctor(samples=0, skipped=why_not)
     else:
         doctor, x = _tried(patient, rows)
+    first = first_layer(patient.model, x)
+    if doctor.better is None and doctor.constant_loss is not None and first is not None:
+        doctor = replace(doctor, better=in_range(doctor.trials, doctor.constant_loss, first.spread))
     return replace(
         doctor,
         batch_norms=batch_norms(patient.model, x),
-        first_layer=first_layer(patient.model, x),
+        first_layer=first,
         constant_inputs=constant_inputs(patient.data),
     )
 
@@ -137,11 +140,12 @@ def _answers(patient: Patient, feedings: list[Feeding], stored: NDArray[np.gener
     loss = LOSS_OF_TASK[patient.task]
     found = []
     for feeding in feedings:
-        f = run(patient.model, feeding.apply(stored, axes))
+        x = feeding.apply(stored, axes)
+        f, size = run(patient.model, x), float(x.std(dtype=np.float64))
         plain = loss.value(f, y)
         fitted, sharpness = _after_line(f, y) if patient.task == "regression" else _at_best(f, y, patient.task)
         wrong = None if patient.task == "regression" else (~loss.correct(f, y)).double().numpy()  # type: ignore[union-attr]
-        found.append(Answers(feeding.name, feeding.cure, plain.numpy(), fitted.numpy(), sharpness, wrong))
+        found.append(Answers(feeding.name, feeding.cure, plain.numpy(), fitted.numpy(), sharpness, wrong, size))
     return found
 
 

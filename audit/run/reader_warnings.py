@@ -37,10 +37,13 @@ def _feeding_warnings(audit: Audit, doctor: Doctor) -> list[str | None]:
     other, order = doctor.preferred, doctor.misordered
     if other is not None:
         known = f"with {other.cure}" if other.cure.startswith("--") else f"otherwise ({other.cure})"
-        losses = f"{other.loss:.3g} instead of {doctor.trials[0].loss:.3g}"
+        now = doctor.trials[0].loss
+        losses = f"is {other.loss:.3g} instead of {now:.3g}"
+        if other.loss >= now:  # as many right answers from numbers far too large
+            losses = f"is as near to 0 ({other.loss:.2g}), with numbers of the size that its first layer is made for"
         return [
             f"The model is probably not fed as in training. Fed {known}, its mean loss on {doctor.samples} train "
-            f"samples is {losses}; correct that before believing any number below."
+            f"samples {losses}; correct that before believing any number below."
         ]
     if order is not None:
         return [

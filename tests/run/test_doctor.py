@@ -34,9 +34,8 @@ def trained(norm: bool = False, colour: bool = False, mean: float = 0.0, std: fl
     fed = torch.from_numpy((x / 255 - mean) / std).float()[:, None]
     fed = torch.cat([fed, fed.flip(2), 1 - fed], 1) if colour else fed
     channels = fed.shape[1]
-    layers = [nn.Conv2d(channels, 8, 3), nn.BatchNorm2d(8) if norm else nn.Identity(), nn.ReLU(), nn.Flatten()]
-    network = nn.Sequential(*layers, nn.Linear(288, 10))
-    optimizer = torch.optim.Adam(network.parameters(), 5e-3)
+    network = built(channels, norm)
+    optimizer = torch.optim.Adam(network.parameters(), 1e-2)
     for _ in range(15):
         for rows in torch.randperm(len(y)).split(50):
             optimizer.zero_grad()
@@ -45,10 +44,21 @@ def trained(norm: bool = False, colour: bool = False, mean: float = 0.0, std: fl
     return network.eval()
 
 
+def built(channels: int = 1, norm: bool = False) -> nn.Module:
+    """A convolution, and a dense layer so small that its directions are found in no time."""
+    first = [nn.Conv2d(channels, 8, 3), nn.BatchNorm2d(8) if norm else nn.Identity(), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*first, nn.Flatten(), nn.Linear(72, 10))
+
+
 def audited(network: nn.Module, x: np.ndarray, y: np.ndarray, **flags: Any) -> Report:
     """The first two thirds are train."""
     cut = 2 * len(x) // 3
     return audit_model(network, (x[:cut], y[:cut]), (x[cut:], y[cut:]), **(QUICK | {"quick": True} | flags))
+
+
+@cache
+def rightly(norm: bool) -> Report:
+    return audited(trained(norm), *images())
 
 
 def found(report: Report) -> dict[str, str]:
@@ -58,7 +68,7 @@ def found(report: Report) -> dict[str, str]:
 
 @pytest.mark.parametrize("norm", [False, True])
 def test_a_network_that_is_fed_rightly_is_left_alone(norm: bool) -> None:
-    report = audited(trained(norm), *images())
+    report = rightly(norm)
     assert found(report) == {} and report.doctor is not None and report.warnings == []
     assert report.doctor.samples == min(256, report.data.train.samples)
     assert report.doctor.preferred is None and report.doctor.misordered is None
@@ -89,6 +99,23 @@ def test_raw_pixels_are_found_and_nothing_is_changed() -> None:
     assert report.not_judged[0].what == "How the model does on unseen data"
 
 
+def test_raw_pixels_are_found_where_they_cost_no_answer() -> None:
+    """Without biases a ReLU network gives the same answers at every scale, and is the surer the larger its inputs."""
+    torch.manual_seed(0)
+    x, y = images()
+    fed, labels = torch.from_numpy(x / 255).float().flatten(1), torch.from_numpy(y)
+    network = nn.Sequential(nn.Linear(64, 60, bias=False), nn.ReLU(), nn.Linear(60, 10, bias=False))
+    optimizer = torch.optim.Adam(network.parameters(), 1e-2)
+    for _ in range(150):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(network(fed), labels).backward()
+        optimizer.step()
+    raw, right = audited(network, x.reshape(len(x), -1).astype(np.float32), y), audited(network, fed.numpy(), y)
+    assert raw.gap.train_error == right.gap.train_error == 0 and found(right) == {}
+    assert found(raw)["preprocessing"].startswith("Say --scale 0.00392157 and audit again")
+    assert "numbers of the size that its first layer is made for" in raw.warnings[0]
+
+
 def test_reversed_channels_are_found() -> None:
     x, y = images()
     colour = np.stack([x, x[:, ::-1], 255 - x], -1)[..., ::-1]
@@ -107,7 +134,7 @@ def test_classes_in_another_order_are_named_with_the_flag_that_puts_them_right(m
     order = advice.split("--classes ")[1].split(", and")[0].rstrip(",")
     assert "would be with --classes" in report.warnings[0] and order in report.warnings[0]
     mended = audited(trained(), x, places[y], classes=tuple(order.split(",")))
-    assert found(mended) == {} and mended.gap.train_error == audited(trained(), x, y).gap.train_error
+    assert found(mended) == {} and mended.gap.train_error == rightly(False).gap.train_error
 
 
 def test_labels_that_are_places_in_named_classes_are_put_right_by_number() -> None:
@@ -123,7 +150,7 @@ def test_labels_that_are_places_in_named_classes_are_put_right_by_number() -> No
 def test_a_batch_norm_with_statistics_of_other_data_is_named() -> None:
     network = trained(True)
     state = {key: value.clone() for key, value in network.state_dict().items()}
-    other = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10))
+    other = built(norm=True)
     state["1.running_mean"] += 2 * state["1.running_var"].sqrt()
     other.load_state_dict(state)
     report = audited(other.eval(), *images())

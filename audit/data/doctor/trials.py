@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.maths.assignment import sign_test
-from audit.report.doctor import Trial
+from audit.report.doctor import WIDE, Trial
 
 RARELY = 0.001  # chance, over all trials, of what is called better
 LOST = 0.03  # of what the model knows with the other preprocessing, that it must not know with the one in use
 TOO_SURE = 0.5  # sharpness at most, of a model that is far too sure of itself on the samples it was trained on
 NATS = 10.0  # that the best temperature must gain over all samples, to be more than chance
 BY_HALF = 0.5  # of its loss, that must go with another preprocessing
-ABOUT = 0.05  # of the constant answer's loss, that the other preprocessing may know less by
+ABOUT = 0.05  # of the constant answer's loss, that the other preprocessing may know less by, or cost as it is
 
 Array = NDArray[np.float64]
 
@@ -36,6 +36,7 @@ class Answers:
     fitted: Array  # [n] at the best temperature, or after the best straight line
     sharpness: float
     wrong: Array | None  # [n] 0 or 1; None for regression
+    size: float  # standard deviation of the numbers fed
 
     @property
     def finite(self) -> bool:
@@ -55,6 +56,7 @@ def compared(found: list[Answers]) -> list[Trial]:
             sharpness=one.sharpness,
             error=None if one.wrong is None else float(one.wrong.mean()),
             p_value=_chance(one.fitted, now.fitted, tries),
+            size=one.size,
         )
         for one in found
     ]
@@ -82,6 +84,20 @@ def much_better(trials: list[Trial], constant: float, samples: int) -> int | Non
         if place and (_knows_more(other, now, constant) or _less_sure(other, now, constant, samples))
     ]
     return min(found, key=lambda place: (trials[place].fitted_loss, trials[place].loss), default=None)
+
+
+def in_range(trials: list[Trial], constant: float, spread: float) -> int | None:
+    """The place of the trial that fits best, of those whose inputs are small enough where those in use are too large.
+
+    `spread` is that of the first layer's answers as fed. A network with few mistakes answers alike at both sizes, only
+    more loudly, so that losses do not tell them apart. But had it been trained on the large numbers, its scores would
+    shrink with them, and cost about what a constant answer does.
+    """
+    if spread <= WIDE:
+        return None
+    most = trials[0].size * WIDE / spread
+    fits = [place for place, one in enumerate(trials) if place and one.size <= most and one.loss <= ABOUT * constant]
+    return min(fits, key=lambda place: trials[place].loss, default=None)
 
 
 def _knows_more(other: Trial, now: Trial, constant: float) -> bool:
