@@ -21,6 +21,7 @@ FAR_BETTER = 0.25  # of the constant answer's mistakes, or of its squared error:
 MOSTLY_WRONG = 0.5  # share of a class's test samples answered wrongly
 SHORT = 120  # letters of an advice's first sentence that still belong in a bottom line
 LEAST = 10  # test samples of a class, below which it is not called the weakest
+UNSETTLED = "Rely on no number of this report before that is settled."
 BROKEN = "a self-check that the numbers rest on failed"
 BELOW = "What to do about it stands with that finding."
 HOLD_AGAINST = "Hold these numbers against the limit of your release (`gen-audit check`)."
@@ -56,7 +57,7 @@ def bottom_line(report: Report) -> BottomLine:
         return BottomLine(
             level="concern",
             sentence=f"Nothing can be said about new samples: {why}.",
-            because=sentence(why),
+            because=UNSETTLED,
             advice=_advice(report),
             number="none",
         )
@@ -123,9 +124,10 @@ def _part_of_guess(line: BottomLine) -> float | None:
 
 
 def _advice(report: Report) -> str:
-    """What to do next: what the heaviest finding says, where one asks for anything; an underfit always does."""
-    heavy = [finding for level in ("concern", "watch") for finding in report.findings if finding.level == level]
+    """What to do next: what the heaviest finding says; what a model has not learnt comes before what it does badly."""
+    heavy = [finding for finding in report.findings if finding.level == "concern"]
     heavy += [finding for finding in report.findings if finding.id == "underfit" and finding not in heavy]
+    heavy += [finding for finding in report.findings if finding.level == "watch"]
     if not heavy:
         return HOLD_AGAINST
     first = sentence(heavy[0].advice.partition(". ")[0])

@@ -62,8 +62,8 @@ def compared(rows: list[SampleGap], differ: dict[tuple[int, int], str]) -> list[
 
 def _apart(features: list[FeatureDifference]) -> str:
     parts = [
-        f"{feature.name} {number(feature.test)} against {number(feature.partner)}"
-        + ("" if feature.deviations is None else f" ({signed(feature.deviations, 1)} σ)")
+        f"{feature.name}: {number(feature.test)} against {number(feature.partner)}"
+        + ("" if feature.deviations is None else f" ({signed(feature.deviations, 1)}\N{NO-BREAK SPACE}σ)")
         for feature in features
     ]
     return "; ".join(parts) or "no feature: their inputs are equal"

@@ -206,11 +206,11 @@ def short(text: str, most: int = 44) -> str:
     """A name that fits beside a bar: the middle of a long one is left out.
 
     >>> short("encoder.layers.0.mlp.fc1", 15)
-    'encoder….mlp.fc1'
+    'encoder…mlp.fc1'
     """
     text = " ".join(text.split())
     half = most // 2
-    return text if len(text) <= most else f"{text[:half]}…{text[-half - 1 :]}"
+    return text if len(text) <= most else f"{text[:half]}…{text[half + 1 - most :]}"
 
 
 def cell(value: Any) -> str:

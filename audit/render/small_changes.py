@@ -70,9 +70,21 @@ def lead(block: Consequences) -> list[str]:
     """What a layman takes away, a sentence for each kind of change."""
     noise = [change for change in block.changes if change.kind == "input-noise"]
     others = [change for change in block.changes if change.kind in ("input-worst", "weights-rounded")]
-    worst = max(of_layers(block), key=_cost, default=None)
-    chosen = [*noise[-1:], *others, *([] if worst is None else [worst])]
-    return [_sentence(change, block) for change in chosen]
+    layers = of_layers(block)
+    worst = max(layers, key=_cost, default=None)
+    said = [_sentence(change, block) for change in (*noise[-1:], *others)]
+    if worst is None:
+        return said
+    if _cost(worst) <= 0:
+        return [*said, f"With the weights of {_any(layers)} off by {share(worst.size)} at random, it does no worse."]
+    alone = f"With the weights of {called(worst.layer or '')}, the dense layer,"
+    most = f"Of the dense layers, {called(worst.layer or '')} costs most: with its weights"
+    what = f"{alone if len(layers) == 1 else most} off by {share(worst.size)} at random"
+    return [*said, f"{what}, {_outcome(worst, block)}."]
+
+
+def _any(layers: list[Consequence]) -> str:
+    return called(layers[0].layer or "") if len(layers) == 1 else "any one dense layer"
 
 
 def _cost(change: Consequence) -> float:
@@ -87,10 +99,6 @@ def _sentence(change: Consequence, block: Consequences) -> str:
             f"With the worst change of the length that noise of {share(change.size)} has, one step along the gradient"
         ),
         "weights-rounded": "With all weights rounded to 8 bits",
-        "weights-noise": (
-            f"Of the dense layers, {called(change.layer or '')} costs most: with its weights off by "
-            f"{share(change.size)} at random"
-        ),
     }[change.kind]
     return f"{what}, {_outcome(change, block)}."
 

@@ -87,6 +87,8 @@ def test_what_to_do_is_what_the_heaviest_finding_says() -> None:
     assert "gen-audit check" in bottom_line(replace(report, findings=[])).advice
     underfit = [replace(finding, id="underfit", title="It underfits") for finding in found("note")]
     assert bottom_line(replace(report, findings=underfit)).advice == "It underfits. Mend it."
+    assert bottom_line(replace(report, findings=[*found("watch"), *underfit])).advice == "It underfits. Mend it."
+    assert bottom_line(replace(report, findings=[*found("concern"), *underfit])).advice == "It leaks. Mend it."
 
 
 def test_no_better_than_a_constant_answer_is_no_good_news() -> None:

@@ -30,9 +30,9 @@ def find(report: Report) -> Observation | None:
         title=f"About {share(labels.estimated_rate)} of the train labels {_how_surely(labels)} wrong",
         explanation=f"{_neighbours(report, labels)} {reading}",
         advice=(
-            f"Check these train samples first (position in train, given label, label of most neighbours): "
-            f"{', '.join(map(_named, labels.suspects[:NAMED]))}. More of them are shown under failures and suspects. "
-            "Correct or drop what is wrong, train again and audit again."
+            "Check the labels listed under failures and suspects, correct or drop what is wrong, and train again. The "
+            "most suspect (position in train, given label, label of most neighbours): "
+            f"{', '.join(map(_named, labels.suspects[:NAMED]))}."
             if labels.suspects
             else "Draw a hundred train samples at random and check their labels by hand; correct what is wrong."
         ),

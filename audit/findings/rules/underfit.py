@@ -40,7 +40,7 @@ def _classification(report: Report) -> Observation | None:
             if paid
             else "Settle the doubtful train labels first: a model that fits them better learns them by heart."
             if labels_in_doubt(report)
-            else "Try a longer training, a larger model or less regularisation before you collect more data; where the "
+            else "Try a longer training, a larger model or less regularisation before you collect more data. Where the "
             "input does not hold the answer, this may also be as good as it gets."
         ),
         evidence=("gap.train_error", "gap.train_error_ci95", "gap.error_gap", "gap.error_gap_ci95", "gap.train_loss"),

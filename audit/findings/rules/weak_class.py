@@ -37,7 +37,7 @@ def find(report: Report) -> Observation | None:
             f"were looked at), against {percent(whole)} of all test samples. An average over classes hides this."
         ),
         advice=(
-            f"Decide whether class {worst.name} may be this weak where the model is used; look at its mistakes in the "
+            f"Decide whether class {worst.name} may be this weak where the model is used. Look at its mistakes in the "
             f"confusion table, at its {number(worst.train_samples)} train samples and at their labels."
         ),
         evidence=(
