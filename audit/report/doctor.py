@@ -81,7 +81,9 @@ class Doctor:
     samples: int = says("train samples that other preprocessings were tried on; 0: none were")
     constant_loss: float | None = says("what always giving the best constant answer costs on them", default=None)
     trials: list[Trial] = says("ways to feed them; the first is how they are fed", default_factory=list)
-    better: int | None = says("place in trials of a preprocessing that suits the model much better than theirs", default=None)
+    better: int | None = says(
+        "place in trials of a preprocessing that suits the model much better than theirs", default=None
+    )
     best_as_fed: bool = says("whether none that was tried has a lower fitted loss", default=False)
     class_order: ClassOrder | None = says("null for regression", default=None)
     batch_norms: list[BatchNormInput] = field(default_factory=list)
