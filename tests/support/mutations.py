@@ -189,21 +189,19 @@ def around(value: float, rng: random.Random, widest: float = 0.3) -> tuple[float
 
 def _changed(value: Any, hint: Any, rng: random.Random, rate: float) -> Any:
     """The value, or another one that its type allows."""
-    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    if NoneType in options and rng.random() < rate:
+    optional, item = _read(hint)
+    if optional and rng.random() < rate:
         return None
     if value is None:
         return None
     if is_dataclass(value):
         hints = _hints(type(value))
-        names = [field.name for field in fields(value) if field.name not in KEPT]
-        return replace(value, **{name: _changed(getattr(value, name), hints[name], rng, rate) for name in names})
-    kind = next(option for option in options if option is not NoneType)
+        return replace(value, **{name: _changed(getattr(value, name), kind, rng, rate) for name, kind in hints.items()})
     if isinstance(value, list):
         few = (
             value if value and is_dataclass(value[0]) else value[:8]
         )  # long columns of numbers take time and add nothing
-        kept = [_changed(item, get_args(kind)[0], rng, rate) for item in few]
+        kept = [_changed(each, item, rng, rate) for each in few]
         return kept[: rng.randrange(len(kept) + 1)] if rng.random() < rate else kept
     if isinstance(value, dict) or rng.random() >= rate:
         return value
@@ -212,7 +210,17 @@ def _changed(value: Any, hint: Any, rng: random.Random, rate: float) -> Any:
 
 @cache
 def _hints(kind: type[Any]) -> dict[str, Any]:
-    return get_type_hints(kind)
+    """The type of each field that may change."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind) if field.name not in KEPT}
+
+
+@cache
+def _read(hint: Any) -> tuple[bool, Any]:
+    """Whether a type allows None, and of which type the items of a list are."""
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kind = next(option for option in options if option is not NoneType)
+    return NoneType in options, next(iter(get_args(kind)), None)
 
 
 def _other(value: Any, rng: random.Random) -> Any:
