@@ -166,10 +166,9 @@ def _dry_run(report: tuple[str, ...], log: Path, options: Options) -> float | No
 
 
 def _predicted(document: Mapping[str, Any]) -> float | None:
-    """Seconds that a plan foretells: of a report, or the plan alone."""
-    plan = document.get("plan") or document
-    seconds = plan.get("predicted_seconds") if isinstance(plan, Mapping) else None
-    return float(seconds) if isinstance(seconds, int | float) else None
+    """Seconds that a plan foretells for all its stages: of a report, or the plan alone."""
+    stages = document.get("plan", document).get("stages", [])
+    return sum(stage["seconds"] for stage in stages) if stages else None
 
 
 def _gen_audit(arguments: tuple[str, ...], log: Path, limit: float, options: Options) -> Run:
