@@ -30,7 +30,8 @@ from audit.network.parameter_gradients import other_parameters
 from audit.network.records import Outcome, Records
 from audit.network.second_derivatives import is_piecewise_linear
 from audit.report.plan import Arithmetic, Plan
-from audit.run.plan import QUICK, Workload, make_plan
+from audit.run.operations import Workload
+from audit.run.plan import QUICK, make_plan
 from audit.settings import Settings
 
 PROBE = 3  # samples that the layers are watched with

@@ -48,6 +48,7 @@ class Row:
     peak_above: int  # bytes above libraries, model file and data files
     peak: int
     epoch: float
+    epoch_cpu: float  # seconds of all threads
     epoch_timed: int  # train samples that the epoch's time is taken from
     predicted: float | None  # seconds that the plan foretold
     seconds_limit: float
@@ -56,8 +57,13 @@ class Row:
 
     @property
     def epochs(self) -> float:
-        """Audit ÷ one epoch."""
+        """Audit ÷ one epoch, by the clock."""
         return self.wall / self.epoch
+
+    @property
+    def epochs_cpu(self) -> float:
+        """The same of processor seconds, which other work on the machine hardly changes."""
+        return self.cpu / self.epoch_cpu
 
     @property
     def misses(self) -> tuple[str, ...]:
@@ -115,6 +121,7 @@ def measure(name: str, standing: Mapping[str, int], options: Options) -> Row:
         peak_above=max(0, run.peak - standing[model.suffix] - made["model_bytes"] - made["data_bytes"]),
         peak=run.peak,
         epoch=epoch["seconds"],
+        epoch_cpu=epoch["cpu"],
         epoch_timed=epoch["timed"],
         predicted=foretold if foretold is not None else _predicted(document),
         seconds_limit=case.seconds,
