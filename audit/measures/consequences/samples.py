@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -41,8 +41,10 @@ class Answers:
     @classmethod
     def joined(cls, parts: Sequence[Answers]) -> Answers:
         """One block of samples after the other."""
-        columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(cls)}
-        return cls(**{name: None if values[0] is None else torch.cat(values) for name, values in columns.items()})
+        loss, moved = (torch.cat(values) for values in zip(*((part.loss, part.moved) for part in parts), strict=True))
+        wrong = [part.wrong for part in parts if part.wrong is not None]
+        answer = [part.answer for part in parts if part.answer is not None]
+        return cls(loss, moved, torch.cat(wrong) if wrong else None, torch.cat(answer) if answer else None)
 
 
 @dataclass(frozen=True)
