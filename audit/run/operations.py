@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from audit.curvature.hessian import DENSE_LIMIT
+from audit.maths.blocks import CHUNK_BYTES, HELD
 from audit.network.cost import Cost
 from audit.network.layers import DenseLayer
 from audit.report.plan import PlannedStage
@@ -76,6 +77,30 @@ def without_network(work: Workload, settings: Settings, speed: float) -> list[Pl
         "hygiene": OVERHEAD * distances * (2 * SPACES * work.input_numbers + SPACES * SIFTED),
     }
     return [PlannedStage(name=name, seconds=each / speed) for name, each in operations.items()]
+
+
+def stage_bytes(stage: PlannedStage, work: Workload, settings: Settings, size: int) -> int:
+    """What a stage holds at most, roughly: what it keeps of its samples, and a chunk of them on the way.
+
+    `size`: bytes of a number that the network computes.
+    """
+    if stage.form == "skipped":
+        return 0
+    n, m, C = stage.samples or work.samples, work.tests, work.outputs
+    widths = sum(layer.tokens * (layer.in_features + layer.out_features) for layer in work.layers)
+    parameters = work.beyond + sum(layer.in_features * layer.out_features for layer in work.layers)
+    records = 8 * n * C * sum(layer.tokens * layer.out_features for layer in work.layers)
+    columns = 8 * 3 * stage.columns**2 + size * stage.columns * widths
+    pairs = 8 * min(m, PAIRED) * (settings.directions + widths)
+    kept = {
+        "forward": 8 * (work.samples + m) * C,
+        "flatness": columns if stage.columns else exact_bytes(work, settings) + records,
+        "duality": columns + pairs,
+        "fisher": size * min(n, settings.subsets * settings.subset_size) * min(parameters, int(2 * work.cost.numbers)),
+        "sensitivity": 8 * C * (work.input_numbers + C),
+        "hygiene": 8 * HELD + 4 * (work.samples + m) * work.input_numbers,
+    }
+    return int(CHUNK_BYTES + kept.get(stage.name, 8 * settings.bootstrap))
 
 
 def exact_bytes(work: Workload, settings: Settings) -> int:

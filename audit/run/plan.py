@@ -22,7 +22,16 @@ from audit.report.plan import (
     PlannedStage,
     readable_seconds,
 )
-from audit.run.operations import BACKWARD, FORMED, OVERHEAD, Workload, exact_bytes, exact_operations, without_network
+from audit.run.operations import (
+    BACKWARD,
+    FORMED,
+    OVERHEAD,
+    Workload,
+    exact_bytes,
+    exact_operations,
+    stage_bytes,
+    without_network,
+)
 from audit.settings import Settings
 
 SECONDS = {"": 1.0, "S": 1.0, "M": 60.0, "H": 3600.0}
@@ -94,16 +103,19 @@ def make_plan(work: Workload, settings: Settings, memory: int, speeds: tuple[flo
     if fits and not too_large:
         stages = [_exact(name, operations / double) for name, operations in exact.items()]
         stages += [*_small_changes(work, settings, budget, double), *beside]
-        return replace(plan, speed=speeds[0], stages=_in_order(stages))
+        return _finished(replace(plan, speed=speeds[0]), stages, work, settings)
     limits = Limits(budget if budget is not None else float("inf"), too_large, single)
     stages = _together([_stage(name, operations / single, work, limits) for name, operations in exact.items()], work)
     stages = [replace(stage, seconds=stage.seconds + _beside(stage, work) / single) for stage in stages]
     stages += [*_small_changes(work, settings, budget, single), *beside]
-    return replace(plan, arithmetic="float32", speed=single, stages=_in_order(stages))
+    return _finished(replace(plan, arithmetic="float32", speed=single), stages, work, settings)
 
 
-def _in_order(stages: list[PlannedStage]) -> list[PlannedStage]:
-    return sorted(stages, key=lambda stage: ORDER.index(stage.name))
+def _finished(plan: Plan, stages: list[PlannedStage], work: Workload, settings: Settings) -> Plan:
+    """The plan with its stages in their order; none holds more than it may, whatever it would like to."""
+    size = 4 if plan.arithmetic == "float32" else 8
+    held = [replace(stage, bytes=min(plan.memory, stage_bytes(stage, work, settings, size))) for stage in stages]
+    return replace(plan, stages=sorted(held, key=lambda stage: ORDER.index(stage.name)))
 
 
 def _small_changes(work: Workload, settings: Settings, budget: float | None, speed: float) -> list[PlannedStage]:

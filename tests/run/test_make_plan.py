@@ -148,3 +148,12 @@ def test_time_that_neighbours_take_is_not_there_for_the_network() -> None:
     work = workload(1e6)
     assert plan(work, budget="2m").arithmetic == "float64"
     assert plan(replace(work, tests=10**7), budget="2m").arithmetic == "float32"
+
+
+def test_every_stage_says_what_memory_it_takes_and_none_more_than_it_may() -> None:
+    for work in (workload(1e5), workload(1e10, width=2000)):
+        found = plan(work)
+        for stage in found.stages:
+            assert (0 < stage.bytes <= MEMORY) if stage.form != "skipped" else stage.bytes == 0
+    few, many = (plan(workload(1e5, samples=n)).stage("flatness").bytes for n in (1000, 100_000))
+    assert few < many
