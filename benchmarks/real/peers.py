@@ -3,6 +3,7 @@
 A peer is asked for one number of all dense layers together, over the same train samples, in single precision: the
 trace of their Hessian until its standard error is that of gen-audit, the largest eigenvalue, ten eigenpairs. gen-audit
 finds all of these, and the same for each layer, in the stages that its seconds are of. Seconds are the processors'.
+BackPACK does not follow residual or attention blocks, but can be asked for the last layer alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +34,16 @@ STAGES = ("capture", "duality", "flatness")
 HALF_WIDTH = 1.96  # of a 95 % interval, in standard errors
 
 
+Batches = list[tuple[tuple[Tensor, ...], Tensor]]
+
+
 @dataclass(frozen=True)
 class Network:
     """A trained network, the weights of its dense layers, and the samples."""
 
     module: nn.Module
     weights: list[nn.Parameter]
-    batches: list[tuple[tuple[Tensor, ...], Tensor]]
+    batches: Batches
 
     def loss(self) -> Iterator[Tensor]:
         """Mean loss over all samples, in one part for each batch."""
@@ -126,6 +131,26 @@ def curvlinops_pairs(network: Network, due: Callable[[], None]) -> tuple[list[fl
     return sorted(map(float, values), reverse=True), steps
 
 
+def backpack_head(network: nn.Module, batches: Batches, due: Callable[[], None]) -> float:
+    """Tr H of the last dense layer by BackPACK's exact diagonal: it does not follow the layers before it."""
+    from backpack import backpack, extend, extensions
+
+    network.requires_grad_(False)
+    head = extend(next(module for module in reversed(list(network.modules())) if isinstance(module, nn.Linear)))
+    loss_of, total, seen = extend(nn.CrossEntropyLoss(reduction="sum")), 0.0, list[Tensor]()
+    handle = head.register_forward_pre_hook(lambda _module, given: seen.append(given[0].detach()))
+    for x, _ in batches:
+        due()
+        network(*x)
+    handle.remove()
+    head.weight.requires_grad_()
+    for given, (_, y) in zip(seen, batches, strict=True):
+        with backpack(extensions.DiagGGNExact()):
+            loss_of(head(given), y).backward()
+        total += float(head.weight.diag_ggn_exact.sum())
+    return total / sum(len(y) for _, y in batches)
+
+
 class _Several(nn.Module):
     """A network of several inputs that takes them as one value."""
 
@@ -171,6 +196,9 @@ def _compare(name: str, folder: Path, most: float, least_error: float) -> None:
     _tell(name, "PyHessian trace", most, lambda due: pyhessian_trace(network, error, due))
     _tell(name, "PyHessian largest eigenvalue", most, lambda due: pyhessian_top(network, due))
     _tell(name, f"curvlinops {PAIRS} eigenpairs", most, lambda due: curvlinops_pairs(network, due))
+    head = report["layers"][-1]["flatness"]["trace"]
+    print(f"{name} | gen-audit | trace of the last layer {head:.6g}")
+    _tell(name, "BackPACK trace of the last layer", most, partial(backpack_head, network.module, network.batches))
 
 
 def _tell(name: str, task: str, most: float, work: Callable[[Callable[[], None]], object]) -> None:

@@ -65,7 +65,8 @@ class Samples:
         rng = np.random.default_rng([audit.settings.seed, n])
         rows = np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
         capture = audit.capture
-        return cls(audit.network, records.x[rows], records.y[rows], audit.loss, capture.full_size, capture.fixed_batch)
+        chunk = capture.forward_size  # no backward pass follows but one, to the input
+        return cls(audit.network, records.x[rows], records.y[rows], audit.loss, chunk, capture.fixed_batch)
 
     def __len__(self) -> int:
         return len(self.x)
