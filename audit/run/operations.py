@@ -24,6 +24,7 @@ REPEATED = 1000  # forward passes of the self-checks, in both precisions
 CHECKED = 64  # samples that the exact self-checks look at
 PARITY = 200  # passes of one sample that show the network to be that of its file
 OVERHEAD = 2.0  # of what is not counted: copies, small matrices, intervals
+TOKEN_SHARE = 16  # a column over tokens takes about so many times the memory and time of a plain one
 VOTERS = 10_000  # train samples, at most, that are left out of their own vote
 SPACES = 2  # that neighbours are looked for in
 SIFTED = 700.0  # operations of looking at one distance
@@ -88,19 +89,25 @@ def stage_bytes(stage: PlannedStage, work: Workload, settings: Settings, size: i
         return 0
     n, m, C = stage.samples or work.samples, work.tests, work.outputs
     widths = sum(layer.tokens * (layer.in_features + layer.out_features) for layer in work.layers)
-    parameters = work.beyond + sum(layer.in_features * layer.out_features for layer in work.layers)
     records = 8 * n * C * sum(layer.tokens * layer.out_features for layer in work.layers)
-    columns = 8 * 3 * stage.columns**2 + size * stage.columns * widths
+    columns = max(_column_bytes(layer, stage.columns, size) for layer in work.layers)
+    gradients = widths + min(work.beyond, int(2 * work.cost.numbers))  # of a sample, or their factors
     pairs = 8 * min(m, PAIRED) * (settings.directions + widths)
     kept = {
         "forward": 8 * (work.samples + m) * C,
         "flatness": columns if stage.columns else exact_bytes(work, settings) + records,
         "duality": columns + pairs,
-        "fisher": size * min(n, settings.subsets * settings.subset_size) * min(parameters, int(2 * work.cost.numbers)),
+        "fisher": size * min(n, settings.subsets * settings.subset_size) * gradients,
         "sensitivity": 8 * C * (work.input_numbers + C),
         "hygiene": 8 * HELD + 4 * (work.samples + m) * work.input_numbers,
     }
     return int(CHUNK_BYTES + kept.get(stage.name, 8 * settings.bootstrap))
+
+
+def _column_bytes(layer: DenseLayer, columns: int, size: int) -> int:
+    """The columns of a layer's Hessian, and their Gram matrix with what an iteration keeps beside it."""
+    own = columns if layer.tokens == 1 else columns // TOKEN_SHARE
+    return 8 * 3 * own**2 + size * own * layer.tokens * (layer.in_features + layer.out_features)
 
 
 def exact_bytes(work: Workload, settings: Settings) -> int:

@@ -51,6 +51,7 @@ MOST_SAMPLES = {"flatness": 2048, "fisher": 256, "sensitivity": 256, "checks": 8
 LEAST_SAMPLES = {"flatness": 64, "fisher": 16, "sensitivity": 8, "checks": 2}
 COLUMNS, LEAST_COLUMNS = 4096, 512  # of a layer with one vector per sample; of one over tokens a sixteenth
 LEAST_TESTS = 16
+MOST_HELD = {"flatness": 0.5, "duality": 0.5, "fisher": 0.2}  # of the memory, by what can be done in several turns
 CHANGES_SHARE, LARGEST_SHARE = 0.05, 0.1  # of the budget, beside that of all others; beyond the second, left out
 CHANGED_INPUTS = {False: 18.0, True: 7.0}  # passes with changed inputs or all weights rounded; where it is brief
 CHANGED_LAYERS = {False: 32.0 * MOST_LAYERS, True: 4.0 * FEW_LAYERS}  # from a layer on: half of all, on average
@@ -114,7 +115,13 @@ def make_plan(work: Workload, settings: Settings, memory: int, speeds: tuple[flo
 def _finished(plan: Plan, stages: list[PlannedStage], work: Workload, settings: Settings) -> Plan:
     """The plan with its stages in their order; none holds more than it may, whatever it would like to."""
     size = 4 if plan.arithmetic == "float32" else 8
-    held = [replace(stage, bytes=min(plan.memory, stage_bytes(stage, work, settings, size))) for stage in stages]
+    held = [
+        replace(
+            stage,
+            bytes=min(int(MOST_HELD.get(stage.name, 1.0) * plan.memory), stage_bytes(stage, work, settings, size)),
+        )
+        for stage in stages
+    ]
     return replace(plan, stages=sorted(held, key=lambda stage: ORDER.index(stage.name)))
 
 
