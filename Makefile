@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PINNED := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1
 INSTALL := $(PINNED) $(BIN)/python -m pip install --quiet --quiet
 
-.PHONY: docs demo test test-slow test-page test-min fuzz sbom lint bench bench-real clean
+.PHONY: docs demo test test-slow test-page test-min fuzz sbom lint bench bench-real bench-peers clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -68,6 +68,10 @@ bench: $(VENV)/.installed-bench
 
 bench-real: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.real $(BENCH)
+
+# The peers on the same networks, once bench-real has made and audited them.
+bench-peers: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks.real.peers $(or $(BENCH),resnet18 toy-transformer)
 
 clean:
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis

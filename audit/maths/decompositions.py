@@ -188,10 +188,20 @@ def smallest_singular_value(X: Tensor) -> Tensor:
         return norm
     if width < T:
         return torch.zeros(len(X), dtype=torch.float64, device=X.device)
-    s = singular_values(X)
+    s = singular_values(X) if X.dtype == torch.float64 else _of_single_precision(X)
     independent = s[:, -1] > max(T, width) * torch.finfo(X.dtype).eps * s[:, 0]
     smallest: Tensor = s[:, -1] * independent
     return smallest
+
+
+def _of_single_precision(K: Tensor) -> Tensor:
+    """Singular values [n, C] of K [n, C, D], C ≤ D, descending, float64, from the Gram matrix alone.
+
+    Squared in double precision they lose less than what K's own rounding has left open.
+    """
+    _, gram, scale = _gram(K.double())
+    values: Tensor = eigvalsh(gram).clamp(min=0).flip(1).sqrt() * scale[:, None]
+    return values
 
 
 # Eigenvalues and singular values as torch finds them; a failure says whether the matrix itself was not finite.

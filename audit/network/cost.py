@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from audit.network.hooks import hooked
+from audit.network.hooks import Operators, hooked
 
 GROUPED = 16.0  # a multiplication of a convolution in groups takes the time of so many of a plain one
 NUMBER = 8.0  # … and writing a number that of so many
@@ -44,7 +43,7 @@ def forward_cost(network: nn.Module, x: Tensor, dense: Sequence[str]) -> Cost:
     return Cost(counter.total / len(x), counter.numbers / len(x), behind / len(x))
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Counter(Operators):
     """Counts while it is on."""
 
     def __init__(self) -> None:
@@ -78,16 +77,21 @@ def _tensors(found: Any) -> list[Tensor]:
 
 
 def machine_speed(dtype: torch.dtype = torch.float64) -> float:
-    """Operations per second of large matrix products, as a power of two: coarse, so that two runs agree.
+    """Operations per second of large matrix products on all threads, as a power of two: coarse, so that two runs agree.
 
-    Processor time, not the clock's: what else the machine is doing must not change the plan.
+    Measured on one thread, in its own processor time: what else the machine is doing must not change the plan, and
+    threads that wait for each other are busy without getting on.
     """
+    threads = torch.get_num_threads()
     a = torch.rand(SIDE, SIDE, dtype=dtype)
-    a @ a
     best = math.inf
-    for _ in range(ROUNDS):
-        begin = time.process_time()
+    torch.set_num_threads(1)
+    try:
         a @ a
-        best = min(best, time.process_time() - begin)
-    seconds = max(best, 1e-6) / torch.get_num_threads()
-    return float(2 ** round(math.log2(2 * SIDE**3 / seconds)))
+        for _ in range(ROUNDS):
+            begin = time.thread_time()
+            a @ a
+            best = min(best, time.thread_time() - begin)
+    finally:
+        torch.set_num_threads(threads)
+    return float(2 ** round(math.log2(2 * SIDE**3 * threads / max(best, 1e-6))))

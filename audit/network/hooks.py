@@ -8,12 +8,22 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from audit.errors import ModelError
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 Calls = list[tuple[Tensor, Tensor]]  # (input, output) of each time a module was called in one forward pass
+
+
+class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operator that runs while it is on."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here: torch need not load its compiler, which takes a second, only to keep it out."""
+        return False
 
 
 def scores(network: nn.Module, x: Tensor) -> Tensor:

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from audit.network.hooks import Operators
 
 INPUT = ""  # what the network's input is called among the parameters' names
 
@@ -52,7 +53,7 @@ def is_multilinear(network: nn.Module, x: Tensor) -> bool:
     return not watch.curved
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Watch(Operators):
     """Follows what depends on what while a network runs."""
 
     def __init__(self, given: Mapping[str, Tensor]) -> None:

@@ -22,7 +22,7 @@ from audit.network.layers import DenseLayer
 from audit.network.parameter_gradients import SampleGradients, closed_parameters
 
 REST = ""  # the name of everything outside the dense layers
-KEPT, WORK = 2, 8  # shares of the room: a half for what is kept of the pool, an eighth for products on the way
+KEPT, WORK = 3, 8  # shares of the room: a third for what is kept of the pool, an eighth for products on the way
 
 
 @dataclass(frozen=True)

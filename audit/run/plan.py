@@ -9,13 +9,9 @@ powers of two, as its share of the budget allows.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from audit.curvature.hessian import DENSE_LIMIT
 from audit.errors import UsageError
-from audit.network.cost import Cost
-from audit.network.layers import DenseLayer
 from audit.report.plan import (
     CONSEQUENCES,
     FEW_LAYERS,
@@ -26,26 +22,28 @@ from audit.report.plan import (
     PlannedStage,
     readable_seconds,
 )
+from audit.run.operations import (
+    BACKWARD,
+    FORMED,
+    OVERHEAD,
+    Workload,
+    exact_bytes,
+    exact_operations,
+    stage_bytes,
+    without_network,
+)
 from audit.settings import Settings
 
 SECONDS = {"": 1.0, "S": 1.0, "M": 60.0, "H": 3600.0}
 FITS = 0.8  # of the budget, that the exact forms may be predicted to take together
 NEXT_TO_NOTHING = 0.05  # of the budget: an exact form below it is taken also where not all are
-BACKWARD = 2.0  # operations of a backward pass, in those of a forward pass
-PRODUCTS = 85  # with a large layer's Hessian until its leading directions have converged
-EIGH = 25.0  # operations of an eigendecomposition, in cubes of the side
-SECOND = 6.0  # operations of a second derivative, in those of a forward pass
 ALWAYS_THERE = 64 << 20  # bytes that the exact curvature of a small layer may take, however little is allowed
-START = 5.0  # seconds that loading, reading, drawing and everything small take
+START = 4.5  # seconds that loading, reading, drawing and everything small take
 DRAWS, DRAWN = 64, 1800.0  # of random signs, and what one takes for each weight: its gradient is read several times
+PAIRED_COLUMNS = 3000.0  # operations of an entry of a Gram matrix of columns until its eigenpairs are found
+SPREAD = 25.0  # operations of a sample's curvature in its scores, in squares of their number
 WALKED = 32_000  # forward passes along the leading directions of a layer
 PROBED = 7_000  # … and those that second derivatives are worth in the sampled checks of a curved network
-FORMED = 64.0  # operations of a gradient without a closed form, in those of a forward pass through its layer
-PAIRS = 200  # forward passes that show whether one layer has a duality
-REPEATED = 1000  # forward passes of the self-checks, in both precisions
-CHECKED = 64  # samples that the exact self-checks look at
-PARITY = 200  # passes of one sample that show the network to be that of its file
-OVERHEAD = 2.0  # of what is not counted: copies, small matrices, intervals
 DOUBLE_CONVOLUTIONS = 4.0  # how much slower convolutions are in double precision than matrix products
 
 SHARES = {"flatness": 0.35, "fisher": 0.2, "sensitivity": 0.25, "checks": 0.05}  # of the budget, for what is sampled
@@ -53,32 +51,20 @@ MOST_SAMPLES = {"flatness": 2048, "fisher": 256, "sensitivity": 256, "checks": 8
 LEAST_SAMPLES = {"flatness": 64, "fisher": 16, "sensitivity": 8, "checks": 2}
 COLUMNS, LEAST_COLUMNS = 4096, 512  # of a layer with one vector per sample; of one over tokens a sixteenth
 LEAST_TESTS = 16
+MOST_HELD = {"flatness": 0.5, "duality": 0.5, "fisher": 0.2}  # of the memory, by what can be done in several turns
 CHANGES_SHARE, LARGEST_SHARE = 0.05, 0.1  # of the budget, beside that of all others; beyond the second, left out
 CHANGED_INPUTS = {False: 18.0, True: 7.0}  # passes with changed inputs or all weights rounded; where it is brief
 CHANGED_LAYERS = {False: 32.0 * MOST_LAYERS, True: 4.0 * FEW_LAYERS}  # from a layer on: half of all, on average
 OF_LAYERS = ("flatness", "duality")
+ORDER = (  # of the stages in a plan
+    *("forward", "gap", "calibration", CONSEQUENCES, "flatness", "duality", "fisher", "sensitivity", "hygiene"),
+    "checks",
+)
 TOO_LONG = "all samples would take about {exact}, more than --budget leaves"
 ENOUGH_TESTS = "as many tell it closely enough"
 TOO_LARGE = "the exact form would take more memory than --memory leaves"
 QUICK = "Left out by --quick."
 PADDED = "Left out: the scores at positions without a label, of which nothing is asked, would count like the others."
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What an audit is about, in numbers."""
-
-    samples: int  # n, train
-    tests: int
-    outputs: int  # C
-    cost: Cost  # of one sample's forward pass
-    layers: Sequence[DenseLayer]
-    curved: bool  # whether the network may be curved behind a layer
-    beyond: int  # parameters outside the dense layers …
-    formed: float  # … and the share of all parameters that has no closed form for its gradients
-    input_numbers: int  # of one sample; 0 where it has no derivative
-    convolves: bool
-    tagging: bool = False  # whether the scores are those of many positions
 
 
 def budget_seconds(budget: str) -> float | None:
@@ -105,6 +91,7 @@ def make_plan(work: Workload, settings: Settings, memory: int, speeds: tuple[flo
     if work.tagging:
         exact.pop("sensitivity", None)
     too_large = exact_bytes(work, settings) > max(memory, ALWAYS_THERE)
+    beside = [*without_network(work, settings, speeds[1]), *_left_out(work, settings)]
     plan = Plan(
         budget=budget,
         memory=memory,
@@ -112,16 +99,30 @@ def make_plan(work: Workload, settings: Settings, memory: int, speeds: tuple[flo
         operations=work.cost.operations,
         quick=settings.quick,
     )
-    fits = budget is None or sum(exact.values()) / double <= FITS * budget
+    others = sum(stage.seconds for stage in beside)
+    fits = budget is None or sum(exact.values()) / double + others <= FITS * budget
     if fits and not too_large:
         stages = [_exact(name, operations / double) for name, operations in exact.items()]
-        stages[1:1] = _small_changes(work, settings, budget, double)
-        return replace(plan, speed=speeds[0], stages=[*stages, *_left_out(work, settings)])
+        stages += [*_small_changes(work, settings, budget, double), *beside]
+        return _finished(replace(plan, speed=speeds[0]), stages, work, settings)
     limits = Limits(budget if budget is not None else float("inf"), too_large, single)
     stages = _together([_stage(name, operations / single, work, limits) for name, operations in exact.items()], work)
     stages = [replace(stage, seconds=stage.seconds + _beside(stage, work) / single) for stage in stages]
-    stages[1:1] = _small_changes(work, settings, budget, single)
-    return replace(plan, arithmetic="float32", speed=single, stages=[*stages, *_left_out(work, settings)])
+    stages += [*_small_changes(work, settings, budget, single), *beside]
+    return _finished(replace(plan, arithmetic="float32", speed=single), stages, work, settings)
+
+
+def _finished(plan: Plan, stages: list[PlannedStage], work: Workload, settings: Settings) -> Plan:
+    """The plan with its stages in their order; none holds more than it may, whatever it would like to."""
+    size = 4 if plan.arithmetic == "float32" else 8
+    held = [
+        replace(
+            stage,
+            bytes=min(int(MOST_HELD.get(stage.name, 1.0) * plan.memory), stage_bytes(stage, work, settings, size)),
+        )
+        for stage in stages
+    ]
+    return replace(plan, stages=sorted(held, key=lambda stage: ORDER.index(stage.name)))
 
 
 def _small_changes(work: Workload, settings: Settings, budget: float | None, speed: float) -> list[PlannedStage]:
@@ -195,61 +196,14 @@ def _beside(stage: PlannedStage, work: Workload) -> float:
     columns = stage.columns**2 * sum(
         layer.in_features + layer.out_features for layer in work.layers if layer.tokens == 1
     )
+    grams = PAIRED_COLUMNS * stage.columns**2 * sum(layer.tokens == 1 for layer in work.layers)
     parts = {
-        "flatness": DRAWS * DRAWN * weights + 2 * columns,
+        "flatness": DRAWS * DRAWN * weights + 2 * columns + grams + SPREAD * work.samples * work.outputs**2,
         "duality": WALKED * F * inner,
         "sensitivity": 4 * spectra,
         "checks": DRAWS / 2 * DRAWN * weights + PROBED * F * work.curved,
     }
     return OVERHEAD * parts.get(stage.name, 0.0)
-
-
-def exact_bytes(work: Workload, settings: Settings) -> int:
-    """Memory of the exact curvature: the basis of an iteration over the largest layer, and one sample's Jacobians."""
-    weights = max(layer.in_features * layer.out_features for layer in work.layers)
-    iteration = 3 * settings.directions * weights if weights > DENSE_LIMIT else 3 * weights**2
-    jacobians = work.outputs * sum(layer.tokens * (layer.out_features + layer.in_features) for layer in work.layers)
-    return 8 * (iteration + 4 * jacobians)
-
-
-def exact_operations(work: Workload, settings: Settings) -> dict[str, float]:
-    """Each stage on all samples."""
-    n, C, F = work.samples, work.outputs, work.cost.operations
-    layers = n * C * BACKWARD * work.cost.behind + sum(_layer_operations(layer, work) for layer in work.layers)
-    inside = n * C * BACKWARD * (F if work.input_numbers else work.cost.behind)
-    algebra = n * (2 * C * C * work.input_numbers + EIGH * C**3 * (1 + len(work.layers)))
-    pool = min(n, settings.subsets * settings.subset_size)
-    grams = 2 * settings.subsets * settings.subset_size**2 * (work.beyond + _widths(work.layers))
-    parts = {
-        "forward": (PARITY + n + work.tests) * F,
-        "flatness": layers,
-        "duality": (2 * work.tests + PAIRS * len(work.layers)) * F,
-        "fisher": pool * (BACKWARD + FORMED * work.formed) * F + grams,
-        "sensitivity": inside + algebra + n * C * FORMED * work.formed * F,
-        "checks": 4 * min(1.0, CHECKED / n) * layers + REPEATED * F,
-    }
-    return {name: OVERHEAD * operations for name, operations in parts.items()}
-
-
-def _layer_operations(layer: DenseLayer, work: Workload) -> float:
-    """What the Hessian of one layer takes, beyond the backward passes."""
-    n, C, T = work.samples, work.outputs, layer.tokens
-    weights = layer.in_features * layer.out_features
-    jacobian = 2 * n * C * T * (weights + C * layer.out_features)
-    units = n * T * layer.out_features if work.curved else 0
-    if weights <= DENSE_LIMIT:
-        hessian = 2.0 * n * C * weights**2 * (T > 1) + EIGH * weights**3 + 2.0 * work.tests * weights**2
-        return jacobian + hessian + units * SECOND * work.cost.behind
-    product = n * T * 4 * (weights + C * layer.out_features) + (n * SECOND * work.cost.behind if work.curved else 0)
-    return jacobian + PRODUCTS * product + min(units, 1e5) * SECOND * work.cost.behind
-
-
-def _widths(layers: Sequence[DenseLayer]) -> int:
-    """Numbers that the gradients' Gram matrices of the dense layers are made of."""
-    return sum(
-        layer.in_features + layer.out_features if layer.tokens == 1 else layer.in_features * layer.out_features
-        for layer in layers
-    )
 
 
 def _stage(name: str, exact: float, work: Workload, limits: Limits) -> PlannedStage:

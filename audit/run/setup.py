@@ -30,7 +30,8 @@ from audit.network.parameter_gradients import other_parameters
 from audit.network.records import Outcome, Records
 from audit.network.second_derivatives import is_piecewise_linear
 from audit.report.plan import Arithmetic, Plan
-from audit.run.plan import QUICK, Workload, make_plan
+from audit.run.operations import TOKEN_SHARE, Workload
+from audit.run.plan import QUICK, make_plan
 from audit.settings import Settings
 
 PROBE = 3  # samples that the layers are watched with
@@ -38,7 +39,6 @@ TRAIN_SHARE = 0.4  # of the memory left, for the records of the train split; mea
 TEST_SHARE = 0.1  # … and of the test split
 BOOTSTRAP_SHARE = 0.1  # … and the most of it that the counts of a bootstrap may take
 SIGNED = 4  # samples of random signs to one of the input side: an ordinary backward pass is cheap
-TOKEN_SHARE = 16  # a column over tokens takes about so many times the memory and time of a plain one
 WORTHWHILE = 8  # samples at once, below which running all backward passes side by side does not pay
 
 

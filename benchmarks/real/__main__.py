@@ -64,7 +64,9 @@ def _machine(threads: int, standing: dict[str, int]) -> dict[str, object]:
 
 def _write(output: Path, machine: dict[str, object], rows: list[Row], failures: dict[str, str]) -> None:
     """The rows as JSON and, beside it, as a Markdown table."""
-    cases = [{**asdict(row), "epochs": row.epochs, "verdict": row.verdict} for row in rows]
+    cases = [
+        {**asdict(row), "epochs": row.epochs, "epochs_cpu": row.epochs_cpu, "verdict": row.verdict} for row in rows
+    ]
     output.parent.mkdir(parents=True, exist_ok=True)
     found = {"machine": machine, "cases": cases, "failures": failures, "load_after": os.getloadavg()}
     output.write_text(json.dumps(found, indent=1), encoding="utf-8")

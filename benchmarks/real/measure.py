@@ -48,6 +48,7 @@ class Row:
     peak_above: int  # bytes above libraries, model file and data files
     peak: int
     epoch: float
+    epoch_cpu: float  # seconds of all threads
     epoch_timed: int  # train samples that the epoch's time is taken from
     predicted: float | None  # seconds that the plan foretold
     seconds_limit: float
@@ -56,8 +57,13 @@ class Row:
 
     @property
     def epochs(self) -> float:
-        """Audit ÷ one epoch."""
+        """Audit ÷ one epoch, by the clock."""
         return self.wall / self.epoch
+
+    @property
+    def epochs_cpu(self) -> float:
+        """The same of processor seconds, which other work on the machine hardly changes."""
+        return self.cpu / self.epoch_cpu
 
     @property
     def misses(self) -> tuple[str, ...]:
@@ -115,6 +121,7 @@ def measure(name: str, standing: Mapping[str, int], options: Options) -> Row:
         peak_above=max(0, run.peak - standing[model.suffix] - made["model_bytes"] - made["data_bytes"]),
         peak=run.peak,
         epoch=epoch["seconds"],
+        epoch_cpu=epoch["cpu"],
         epoch_timed=epoch["timed"],
         predicted=foretold if foretold is not None else _predicted(document),
         seconds_limit=case.seconds,
@@ -166,10 +173,9 @@ def _dry_run(report: tuple[str, ...], log: Path, options: Options) -> float | No
 
 
 def _predicted(document: Mapping[str, Any]) -> float | None:
-    """Seconds that a plan foretells: of a report, or the plan alone."""
-    plan = document.get("plan") or document
-    seconds = plan.get("predicted_seconds") if isinstance(plan, Mapping) else None
-    return float(seconds) if isinstance(seconds, int | float) else None
+    """Seconds that a plan foretells for all its stages: of a report, or the plan alone."""
+    stages = document.get("plan", document).get("stages", [])
+    return sum(stage["seconds"] for stage in stages) if stages else None
 
 
 def _gen_audit(arguments: tuple[str, ...], log: Path, limit: float, options: Options) -> Run:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from benchmarks.real.measure import Row
 
-HEAD = ("case", "parameters", "file", "audit", "limit", "÷ epoch", "CPU", "memory", "limit", "plan", "")
+HEAD = ("case", "parameters", "file", "audit", "limit", "÷ epoch", "CPU", "÷ epoch", "memory", "limit", "plan", "")
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -26,6 +26,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{row.seconds_limit:g} s",
         f"{least}{row.epochs:.1f}{epochs_limit}" if row.code in (0, None) else "–",
         f"{least}{row.cpu:.1f} s",
+        f"{least}{row.epochs_cpu:.1f}" if row.code in (0, None) else "–",
         f"{least}{row.peak_above / 1e9:.2f} GB",
         "–" if row.bytes_limit is None else f"{row.bytes_limit / 1e9:g} GB",
         "–" if row.predicted is None else f"{row.predicted:.1f} s",

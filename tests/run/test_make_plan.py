@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,8 @@ from audit.errors import UsageError
 from audit.network.cost import Cost
 from audit.network.layers import DenseLayer
 from audit.report.plan import Plan
-from audit.run.plan import LEAST_SAMPLES, Workload, budget_seconds, make_plan
+from audit.run.operations import Workload
+from audit.run.plan import LEAST_SAMPLES, budget_seconds, make_plan
 from audit.settings import Settings
 
 SPEEDS = (2.0**35, 2.0**36)
@@ -132,3 +135,25 @@ def test_small_changes_keep_to_a_tenth_of_the_budget(operations: float, samples:
     stage = found.stage("consequences")
     assert stage.seconds <= max(0.1 * (found.budget or 0), 1.0)
     assert stage.form == "skipped" or 0 < stage.tests <= samples // 4 + 1
+
+
+def test_what_looks_at_samples_alone_is_planned_too() -> None:
+    """Neighbours are looked for among all train samples around each test sample: twice the tests, more time."""
+    few, many = (plan(replace(workload(1e5), tests=tests)) for tests in (1000, 40_000))
+    for name in ("gap", "calibration", "hygiene"):
+        assert many.stage(name).form == "exact" and many.stage(name).seconds > 5 * few.stage(name).seconds > 0
+
+
+def test_time_that_neighbours_take_is_not_there_for_the_network() -> None:
+    work = workload(1e6)
+    assert plan(work, budget="2m").arithmetic == "float64"
+    assert plan(replace(work, tests=10**7), budget="2m").arithmetic == "float32"
+
+
+def test_every_stage_says_what_memory_it_takes_and_none_more_than_it_may() -> None:
+    for work in (workload(1e5), workload(1e10, width=2000)):
+        found = plan(work)
+        for stage in found.stages:
+            assert (0 < stage.bytes <= MEMORY) if stage.form != "skipped" else stage.bytes == 0
+    few, many = (plan(workload(1e5, samples=n)).stage("flatness").bytes for n in (1000, 100_000))
+    assert few < many

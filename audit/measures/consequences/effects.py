@@ -41,7 +41,7 @@ class Effect:
     @property
     def finite(self) -> bool:
         """Whether all scores and losses are."""
-        return all(bool(each.f.isfinite().all()) and bool(each.loss.isfinite().all()) for each in self.after)
+        return all(bool(each.loss.isfinite().all()) for each in self.after)
 
     def loss_differences(self) -> Array:
         """[draws, n]."""
@@ -49,7 +49,7 @@ class Effect:
 
     def score_differences(self) -> Array:
         """‖f′ − f‖ [draws, n]."""
-        return np.stack([column((each.f - self.before.f).norm(dim=1)) for each in self.after])
+        return np.stack([column(each.moved) for each in self.after])
 
 
 class Means:

@@ -155,13 +155,13 @@ def noisy(
 
     found: dict[float, list[Answers]] = {size: [] for size in sizes}
     for draw in range(draws):
-        parts: dict[float, list[Tensor]] = {size: [] for size in sizes}
+        parts: dict[float, list[Answers]] = {size: [] for size in sizes}
         for rows, xi in _drawn(samples, noise(draw)):
             with torch.no_grad():
                 for size in sizes:
-                    parts[size].append(place.scores(samples, rows, size * xi))
+                    parts[size].append(samples.answers(rows, place.scores(samples, rows, size * xi)))
         for size in sizes:
-            found[size].append(samples.answers(parts[size]))
+            found[size].append(Answers.joined(parts[size]))
     return found
 
 
@@ -184,8 +184,8 @@ def worst_step(place: Place, samples: Samples, size: float) -> Answers:
         norm = g.norm(dim=1, keepdim=True)
         step = size * math.sqrt(int((place.spread > 0).sum())) * g / torch.where(norm > 0, norm, 1.0)
         with torch.no_grad():
-            parts.append(place.scores(samples, rows, step))
-    return samples.answers(parts)
+            parts.append(samples.answers(rows, place.scores(samples, rows, step)))
+    return Answers.joined(parts)
 
 
 def _device(samples: Samples) -> torch.device:

@@ -114,7 +114,7 @@ def measure_consequences(audit: Audit, effort: Effort) -> Consequences:
     for effect in here.values():
         columns += [np.stack([column(each.loss) for each in effect.after]), effect.loss_differences()]
         columns += [effect.score_differences()]
-    means, outputs = Means(columns, audit.bootstrap, TEST), before.f.shape[1]
+    means, outputs = Means(columns, audit.bootstrap, TEST), test.unchanged.shape[1]
     error = None if before.wrong is None else float(before.wrong.mean())
     weights, changes = rounding(audit.network)
     return Consequences(
@@ -136,6 +136,7 @@ def measure_consequences(audit: Audit, effort: Effort) -> Consequences:
                 effect,
                 (means, 1 + 3 * number),
                 theory_of(change.kind, change.layer, there[change], audit.bootstrap),
+                outputs,
             )
             for number, (change, effect) in enumerate(here.items())
         ],
@@ -157,7 +158,7 @@ class Trial:
 
     def effects(self, samples: Samples, seed: tuple[int, int]) -> Iterator[tuple[Change, Effect]]:
         """On one split, in the order of the report. Weights move the same way on both splits."""
-        before, effort = everything(samples), self.effort
+        before, effort = samples.before, self.effort
         if self.place is not None:
             for size, after in noisy(self.place, samples, effort.sizes, effort.draws, seed).items():
                 yield Change("input-noise", size), Effect(before, after, shared=False)
@@ -182,9 +183,10 @@ def _one_spread(place: Place) -> float | None:
     return float(spreads[0]) if bool((spreads == spreads[0]).all()) else None
 
 
-def _consequence(change: Change, effect: Effect, found: tuple[Means, int], theory: Theory | None) -> Consequence:
+def _consequence(
+    change: Change, effect: Effect, found: tuple[Means, int], theory: Theory | None, outputs: int
+) -> Consequence:
     means, first = found
-    outputs = effect.before.f.shape[1]
     return Consequence(
         id=change.id,
         kind=change.kind,

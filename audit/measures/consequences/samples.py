@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -13,26 +14,37 @@ from audit.data.dataset import Split
 from audit.maths.blocks import blocks
 from audit.measures.contract import Audit
 from audit.model.batches import as_fed, filled
+from audit.network.hooks import scores
 from audit.network.loss import Loss, SquaredError
 from audit.network.records import Records
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Of n samples, in their order."""
+    """Of n samples, in their order; not their scores, which are too many to keep for every change."""
 
-    f: Tensor  # [n, C] scores, float64
-    loss: Tensor  # [n]
+    loss: Tensor  # [n]; not finite where a score is not
+    moved: Tensor  # [n] ‖f′ − f‖, how far the scores are from those without a change
     wrong: Tensor | None  # [n] 0 or 1; None for regression
     answer: Tensor | None  # [n] the class that is answered; None for regression
 
     @classmethod
-    def of(cls, f: Tensor, y: Tensor, loss: Loss) -> Answers:
-        """Scores f [n, C] to samples with labels y."""
+    def of(cls, f: Tensor, before: Tensor, y: Tensor, loss: Loss) -> Answers:
+        """Scores f [n, C], and those `before` a change, to samples with labels y."""
+        moved = (f - before).norm(dim=1)
+        value = torch.where(moved.isfinite(), loss.value(f, y), torch.inf)
         if isinstance(loss, SquaredError):
-            return cls(f, loss.value(f, y), None, None)
+            return cls(value, moved, None, None)
         answer = f.argmax(1) if f.shape[1] > 1 else (f[:, 0] >= 0).long()
-        return cls(f, loss.value(f, y), (~loss.correct(f, y)).double(), answer)
+        return cls(value, moved, (~loss.correct(f, y)).double(), answer)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Answers]) -> Answers:
+        """One block of samples after the other."""
+        loss, moved = (torch.cat(values) for values in zip(*((part.loss, part.moved) for part in parts), strict=True))
+        wrong = [part.wrong for part in parts if part.wrong is not None]
+        answer = [part.answer for part in parts if part.answer is not None]
+        return cls(loss, moved, torch.cat(wrong) if wrong else None, torch.cat(answer) if answer else None)
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,8 @@ class Samples:
         rng = np.random.default_rng([audit.settings.seed, n])
         rows = np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
         capture = audit.capture
-        return cls(audit.network, records.x[rows], records.y[rows], audit.loss, capture.full_size, capture.fixed_batch)
+        chunk = capture.forward_size  # no backward pass follows but one, to the input
+        return cls(audit.network, records.x[rows], records.y[rows], audit.loss, chunk, capture.fixed_batch)
 
     def __len__(self) -> int:
         return len(self.x)
@@ -66,10 +79,22 @@ class Samples:
         """Rows of samples as the network takes them; a fixed batch is filled up."""
         return as_fed(self.network, filled(values, self.fixed_batch or 1)).clone()
 
-    def answers(self, f: list[Tensor]) -> Answers:
-        """From the scores of each block of rows, in order."""
-        scores = torch.cat([part.detach().double() for part in f])
-        return Answers.of(scores, self.y.to(scores.device), self.loss)
+    def answers(self, rows: slice, f: Tensor) -> Answers:
+        """From the scores of a block of rows after a change."""
+        y = self.y[rows].to(f.device)
+        return Answers.of(f.detach().double(), self.unchanged[rows], y, self.loss)
+
+    @property
+    def before(self) -> Answers:
+        """Of the network as it is."""
+        return self.answers(slice(0, len(self)), self.unchanged)
+
+    @cached_property
+    def unchanged(self) -> Tensor:
+        """Scores [n, C] of the network as it is, float64."""
+        with torch.no_grad():
+            parts = [scores(self.network, self.fed(self.x[rows]))[: rows.stop - rows.start] for rows in self.blocks()]
+        return torch.cat(parts).double()
 
 
 def is_table(split: Split, features: tuple[str, ...] | None) -> bool:

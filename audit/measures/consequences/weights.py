@@ -88,7 +88,7 @@ def moved(
 
     A few samples at a time run once, and then again from the changed layer on.
     """
-    parts: defaultdict[Moved, list[list[Tensor]]] = defaultdict(lambda: [[] for _ in range(2 * pairs)])
+    parts: defaultdict[Moved, list[list[Answers]]] = defaultdict(lambda: [[] for _ in range(2 * pairs)])
     for rows in samples.blocks():
         run = Replay(samples.network, samples.fed(samples.x[rows]))
         for place, layer in enumerate(layers):
@@ -100,8 +100,9 @@ def moved(
                     for size in sizes[kind]:
                         with changed([weight], [size * delta]):
                             f = _behind(layer, run, samples, rows)
-                        parts[Moved(layer.name, kind, size)][draw].append(f[: rows.stop - rows.start])
-    return {key: [samples.answers(f) for f in by_draw] for key, by_draw in parts.items()}
+                        answers = samples.answers(rows, f[: rows.stop - rows.start])
+                        parts[Moved(layer.name, kind, size)][draw].append(answers)
+    return {key: [Answers.joined(blocks) for blocks in by_draw] for key, by_draw in parts.items()}
 
 
 @torch.no_grad()
@@ -118,5 +119,6 @@ def everything(samples: Samples) -> Answers:
     """A whole run with the weights as they are now."""
     parts = []
     for rows in samples.blocks():
-        parts.append(scores(samples.network, samples.fed(samples.x[rows]))[: rows.stop - rows.start])
-    return samples.answers(parts)
+        f = scores(samples.network, samples.fed(samples.x[rows]))[: rows.stop - rows.start]
+        parts.append(samples.answers(rows, f))
+    return Answers.joined(parts)

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from audit.maths.resample import TEST
-from audit.measures.consequences.block import Consequence, Consequences
+from audit.measures.consequences.block import Consequence, Consequences, Kind
 from audit.measures.consequences.measure import CONSTANT, Effort, measure_consequences
-from audit.measures.consequences.weights import changed, rounded
+from audit.measures.consequences.samples import Samples
+from audit.measures.consequences.weights import changed, moved, rounded
 from audit.measures.contract import Audit
 from audit.run.setup import set_up_audit
 from audit.settings import Settings
@@ -167,6 +168,16 @@ def test_the_network_is_left_as_it_was(make_audit: AuditMaker) -> None:
     with pytest.raises(KeyboardInterrupt), changed([weight], [torch.ones_like(weight)]):
         raise KeyboardInterrupt
     assert all(torch.equal(old, new) for old, new in zip(before, audit.network.parameters(), strict=True))
+
+
+def test_of_each_change_a_few_numbers_a_sample_are_kept_not_its_scores(make_audit: AuditMaker) -> None:
+    audit = make_audit(network_of(), *table("classification"))
+    samples = Samples.of(audit, audit.test, 24)
+    sizes: dict[Kind, tuple[float, ...]] = {"weights-noise": (0.05,)}
+    for draws in moved(samples, audit.layers, sizes, 1, 0).values():
+        for answers in draws:
+            kept = (answers.loss, answers.moved, answers.wrong, answers.answer)
+            assert all(values is not None and values.shape == (24,) for values in kept)
 
 
 def test_few_samples_are_drawn_and_the_block_says_so(make_audit: AuditMaker) -> None:

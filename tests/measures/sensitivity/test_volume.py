@@ -163,6 +163,16 @@ def test_dependent_tokens_have_no_reach():
     assert (smallest_singular_value(torch.randn(3, 5, 4)) == 0).all()
 
 
+@pytest.mark.parametrize("smallest", [0.5, 1e-2, 1e-3, 1e-4])
+def test_squaring_costs_tokens_in_single_precision_less_than_their_own_rounding(smallest: float) -> None:
+    X = with_singular_values([1.0, 0.3, smallest], 40).float()
+    truth = torch.linalg.svdvals(X[0].double())[-1].item()
+    rounding = torch.finfo(torch.float32).eps  # of an entry, relative to the largest singular value
+    assert abs(smallest_singular_value(X).item() - truth) < rounding / 100
+    X[0, 2] = 2 * X[0, 1]
+    assert smallest_singular_value(X).item() == 0
+
+
 def test_more_scores_than_inputs_leave_no_volume(make_audit):
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
