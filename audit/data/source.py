@@ -5,7 +5,6 @@ The splits are left as they lie on disk, their samples still unread.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.errors import DataError
+from audit.settings.limits import refuse_outside
 
 Array = NDArray[Any]
 Rows = NDArray[np.int64]
@@ -100,16 +100,6 @@ class Folder:
     folders: tuple[Path, ...]
     inputs: tuple[str, ...] = ()  # what the model calls its inputs, where that is known
     root: Path | None = None  # the data folder, where this one lies within it
-
-
-def refuse_outside(path: Path, folder: Path) -> None:
-    """Refuses a link that leaves the data folder: what it leads to was not given to the audit."""
-    target = Path(os.path.realpath(path))  # which a loop of links does not hold
-    if path.is_symlink() and not target.is_relative_to(os.path.realpath(folder)):
-        raise DataError(
-            f"{path}: is a link to {target}, outside the data folder, and is not followed; put the file itself "
-            "there, or remove the link."
-        )
 
 
 def visible(path: Path, root: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -170,7 +171,10 @@ BEYOND = [
     ("data.pkl", lambda content: content.replace(b"K\x12", b"K\xff", 1)),  # 18 numbers in storage 0
     ("data.pkl", lambda content: content.replace(b"K\x03K\x06t", b"K\x63K\x06t", 1)),  # of shape [3, 6]
     ("data.pkl", lambda content: content.replace(b"K\x06K\x01t", b"K\x77K\x01t", 1)),  # and strides (6, 1)
-    ("data.pkl", lambda content: content.replace(b"Qq\x0aK\x00", b"Qq\x0aK\x09", 1)),  # the offset in the storage
+    (
+        "data.pkl",
+        lambda content: re.sub(b"(Qq.K)\\0", b"\\1\\t", content, count=1, flags=re.DOTALL),
+    ),  # the offset in it
     ("data.pkl", lambda content: content.replace(b"X\x01\x00\x00\x000", b"X\x01\x00\x00\x007", 1)),  # another key
     ("data.pkl", lambda content: content.replace(b"_rebuild_tensor_v2", b"_rebuild_meta_tensor_no_storage", 1)),
     ("data.pkl", lambda content: content.replace(b"\x80\x02", b"\x80\x020N", 1)),  # POP, which readers differ on
