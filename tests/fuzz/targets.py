@@ -13,10 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import typer
 from places import EXAMPLE, REGRESSION, ROOT
 from torch import nn
 
+from audit.measures.report import Report
 from audit.settings import Settings
+from audit.twins.index import About, Outcomes, Recipe, Twin, TwinSet, Unseen, read_twins, read_weights, write_twins
+from audit.twins.recipes import read_recipe
 from fuzz import mutate
 
 SETTINGS = Settings(memory="1GB")
@@ -170,9 +174,93 @@ def _report(content: bytes) -> None:
         path.write_bytes(content)
         report = read_report(path)
         write_report(report, Path(folder), ("html", "md", "junit", "sarif", "cyclonedx", "hf", "json"))
-        judge(default_policy(), report, read_report(EXAMPLE))
+        sound = _read_once(EXAMPLE)
+        judge(default_policy(), report, sound)
         with drawing(path):
-            compare_reports(Named("old", read_report(EXAMPLE)), Named("new", report), "compare")
+            compare_reports(Named("old", sound), Named("new", report), "compare")
+
+
+@cache
+def _read_once(path: Path) -> Report:
+    from audit.cli.app import read_report
+
+    return read_report(path)
+
+
+TWIN = Twin(
+    kind="plain",
+    family="given",
+    seed=0,
+    whole=True,
+    train_samples=12,
+    train_loss=0.1,
+    temperature=1.0,
+    matched=True,
+    restarts=0,
+    reached=True,
+    epochs=9,
+    train_error=0.0,
+    test_error=0.25,
+    test_loss=0.5,
+    recipe=Recipe(),
+    numbers={"flatness.kappa": 1.5},
+)
+RECIPE = b'[recipe]\noptimizer = "sgd"\nrate = 0.1\nbatch = 32\nmomentum = 0.9\nstart = "he"\ndropout = 0.5\n'
+
+
+@cache
+def _twins_folder() -> dict[str, bytes]:
+    """The files of a folder of one twin."""
+    rows, nothing = np.arange(3), np.zeros(3)
+    outcomes = Outcomes(np.ones(12), np.ones(12), Unseen(rows, nothing, nothing, nothing, nothing))
+    about = About(architecture="0" * 64, data="0" * 64, task="classification", target=0.1, recipe=Recipe())
+    made = TwinSet(
+        about=about,
+        recipe=Recipe(),
+        recipe_given=True,
+        family="given",
+        families={"given": Recipe()},
+        model={"flatness.kappa": 1.0},
+        twins=(TWIN,),
+        left_out=(("half", "not asked for"),),
+        outcomes=(outcomes,),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        write_twins(Path(folder), made)
+        return {name: Path(folder, name).read_bytes() for name in ("twins.json", f"arrays/{TWIN.name}.npz")}
+
+
+def _twins_index() -> bytes:
+    return _twins_folder()["twins.json"]
+
+
+def _twins_arrays() -> bytes:
+    return _twins_folder()[f"arrays/{TWIN.name}.npz"]
+
+
+def _twins(index: bytes, arrays: bytes | None = None) -> None:
+    """Reads a folder with this index, and writes what was read, as a run that goes on does."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "arrays").mkdir()
+        Path(folder, "twins.json").write_bytes(index)
+        Path(folder, "arrays", f"{TWIN.name}.npz").write_bytes(arrays or _twins_arrays())
+        found = read_twins(Path(folder))
+        _ = found.test_outcomes, found.test_losses
+        write_twins(Path(folder), found)
+
+
+def _twins_weights(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "weights").mkdir()
+        Path(folder, "weights", f"{TWIN.name}.safetensors").write_bytes(content)
+        read_weights(Path(folder), TWIN)
+
+
+def _recipe(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "recipe.toml")
+        path.write_bytes(content)
+        read_recipe(path)
 
 
 def _command(*arguments: str) -> Callable[[bytes], None]:
@@ -185,11 +273,12 @@ def _command(*arguments: str) -> Callable[[bytes], None]:
             Path(folder, "sound.json").write_bytes(EXAMPLE.read_bytes())
             Path(folder, "damaged.json").write_bytes(content)
             named = [argument.format(folder=folder) for argument in arguments]
-            audit.cli.app(named, standalone_mode=False)
+            _click(audit.cli.app).main(named, standalone_mode=False)
 
     return use
 
 
+_click = cache(typer.main.get_command)  # which takes longer than most commands
 OLD, NEW = "{folder}/sound.json", "{folder}/damaged.json"
 IDX = b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (12, 2, 2)) + bytes(48)
 SPLITS = ("train", "test")
@@ -225,4 +314,10 @@ TARGETS: dict[str, Target] = {
     "check": Target(EXAMPLE.read_bytes, mutate.document, _command("check", NEW, "--baseline", OLD)),
     "compare": Target(EXAMPLE.read_bytes, mutate.document, _command("compare", OLD, NEW, "-o", "{folder}/out")),
     "history": Target(EXAMPLE.read_bytes, mutate.document, _command("history", "{folder}", "-o", "{folder}/out")),
+    "overview": Target(EXAMPLE.read_bytes, mutate.document, _command("overview", "{folder}", "-o", "{folder}/out")),
+    "twins-index": Target(_twins_index, mutate.document, _twins),
+    "twins-bytes": Target(_twins_index, mutate.bytes_of, _twins),
+    "twins-arrays": Target(_twins_arrays, mutate.archive, lambda content: _twins(_twins_index(), content)),
+    "twins-weights": Target(_safetensors, mutate.bytes_of, _twins_weights),
+    "recipe": Target(lambda: RECIPE, mutate.bytes_of, _recipe),
 }
