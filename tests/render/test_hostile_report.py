@@ -139,3 +139,11 @@ def test_a_report_is_checked_whole_before_anything_draws_it(task: str, path: str
 def test_nested_and_endless_documents_are_a_sentence(text: str) -> None:
     with pytest.raises(UsageError, match=r"^report.json: is not a gen-audit/1 report"):
         Report.from_json(text)
+
+
+def test_a_number_that_foretells_nothing_is_damage() -> None:
+    report = copy.deepcopy(classification())
+    change = next(change for change in report["consequences"]["changes"] if change["theory"])
+    change["theory"]["number"] = "layers.fc.x\x1b[2J"
+    with pytest.raises(UsageError, match=r"is damaged \(consequences\.changes\[\d+\]\.theory\.number"):
+        Report.from_json(json.dumps(report), "report.json")
