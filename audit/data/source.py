@@ -111,8 +111,8 @@ def visible(path: Path, root: Path) -> list[Path]:
 
 
 def unreadable(path: Path, kind: str, error: BaseException, remedy: str) -> DataError:
-    """The sentence for a file that its own library cannot read; only the first line of its complaint is kept."""
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    """The sentence for a file that its own library cannot read; only the beginning of its complaint is kept."""
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
     return DataError(f"{path}: cannot be read as {kind} ({reason}); {remedy}.")
 
 

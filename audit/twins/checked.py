@@ -15,7 +15,7 @@ from audit.errors import UsageError, readable
 from audit.settings.limits import memory_limited, refuse_outside, require_room
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from audit.twins.index import Outcomes, Recipe, Twin
 
@@ -83,17 +83,21 @@ def check_tests(folder: Path, outcomes: Sequence[Outcomes]) -> None:
         raise UsageError(f"{folder}: its twins were judged on different numbers of test samples; {ANEW}.")
 
 
-def _arrays_fault(arrays: dict[str, NDArray[np.generic]]) -> str | None:
+def _arrays_fault(arrays: Mapping[str, object]) -> str | None:
     """What does not fit together in the arrays of a twin."""
+    sizes: dict[str, int] = {}
     for name, array in arrays.items():
         whole = name in ("rows", "tests")
+        if not isinstance(array, np.ndarray):  # a member without a header comes as its bytes
+            return f"array {name!r} is no array"
         flat = array.ndim == 1 or (array.ndim == 2 and name == "answers")
         if not flat or array.dtype.kind not in ("iu" if whole else "iuf"):
             return f"array {name!r} is not the numbers that belong there"
         if not np.isfinite(array.astype(np.float64)).all() or (whole and (array.astype(np.int64) < 0).any()):
             return f"array {name!r} holds what is no number of a sample"
-    sizes = {name: len(array) for name, array in arrays.items()}
-    unseen = {sizes[name] for name in ("rows", "outcomes", "losses", "answers")}
-    if len({sizes[name] for name in ("test", "test_losses", "tests")}) > 1 or len(unseen) > 1 or sizes["confidence"] not in (0, sizes["rows"]):
+        sizes[name] = len(array)
+    together = (("test", "test_losses", "tests"), ("rows", "outcomes", "losses", "answers"))
+    unlike = any(len({sizes[name] for name in names}) > 1 for names in together)
+    if unlike or sizes["confidence"] not in (0, sizes["rows"]):
         return "its arrays are not of one length"
     return None

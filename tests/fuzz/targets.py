@@ -245,7 +245,8 @@ def _twins(index: bytes, arrays: bytes | None = None) -> None:
         Path(folder, "twins.json").write_bytes(index)
         Path(folder, "arrays", f"{TWIN.name}.npz").write_bytes(arrays or _twins_arrays())
         found = read_twins(Path(folder))
-        _ = found.test_outcomes, found.test_losses
+        if found.twins:
+            _ = found.test_outcomes, found.test_losses
         write_twins(Path(folder), found)
 
 

@@ -147,6 +147,16 @@ def test_an_archive_that_unpacks_to_gigabytes(folder: Path) -> None:
         read_twins(folder)
 
 
+def test_a_member_that_is_no_array(folder: Path) -> None:
+    path = folder / "arrays" / "sgd-plain-0.npz"
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content[1:] if name == "losses.npy" else content)
+    refused(folder, "array 'losses' is no array")
+
+
 def test_damaged_weights_are_a_sentence(folder: Path) -> None:
     twin: Twin = example().twins[0]
     with pytest.raises(AuditError, match=r"sgd-plain-0\.safetensors: is missing, or no ordinary file"):
