@@ -19,9 +19,7 @@ from torch import nn
 
 from audit.measures.report import Report
 from audit.settings import Settings
-from audit.twins.index import About, Outcomes, Recipe, Twin, TwinSet, Unseen, read_twins, read_weights, write_twins
-from audit.twins.recipes import read_recipe
-from fuzz import mutate
+from fuzz import mutate, twins
 
 SETTINGS = Settings(memory="1GB")
 X, Y = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32), np.arange(12) % 3
@@ -187,83 +185,6 @@ def _read_once(path: Path) -> Report:
     return read_report(path)
 
 
-TWIN = Twin(
-    kind="plain",
-    family="given",
-    seed=0,
-    whole=True,
-    train_samples=12,
-    train_loss=0.1,
-    temperature=1.0,
-    matched=True,
-    restarts=0,
-    reached=True,
-    epochs=9,
-    train_error=0.0,
-    test_error=0.25,
-    test_loss=0.5,
-    recipe=Recipe(),
-    numbers={"flatness.kappa": 1.5},
-)
-RECIPE = b'[recipe]\noptimizer = "sgd"\nrate = 0.1\nbatch = 32\nmomentum = 0.9\nstart = "he"\ndropout = 0.5\n'
-
-
-@cache
-def _twins_folder() -> dict[str, bytes]:
-    """The files of a folder of one twin."""
-    rows, nothing = np.arange(3), np.zeros(3)
-    outcomes = Outcomes(np.ones(12), np.ones(12), Unseen(rows, nothing, nothing, nothing, nothing))
-    about = About(architecture="0" * 64, data="0" * 64, task="classification", target=0.1, recipe=Recipe())
-    made = TwinSet(
-        about=about,
-        recipe=Recipe(),
-        recipe_given=True,
-        family="given",
-        families={"given": Recipe()},
-        model={"flatness.kappa": 1.0},
-        twins=(TWIN,),
-        left_out=(("half", "not asked for"),),
-        outcomes=(outcomes,),
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        write_twins(Path(folder), made)
-        return {name: Path(folder, name).read_bytes() for name in ("twins.json", f"arrays/{TWIN.name}.npz")}
-
-
-def _twins_index() -> bytes:
-    return _twins_folder()["twins.json"]
-
-
-def _twins_arrays() -> bytes:
-    return _twins_folder()[f"arrays/{TWIN.name}.npz"]
-
-
-def _twins(index: bytes, arrays: bytes | None = None) -> None:
-    """Reads a folder with this index, and writes what was read, as a run that goes on does."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "arrays").mkdir()
-        Path(folder, "twins.json").write_bytes(index)
-        Path(folder, "arrays", f"{TWIN.name}.npz").write_bytes(arrays or _twins_arrays())
-        found = read_twins(Path(folder))
-        if found.twins:
-            _ = found.test_outcomes, found.test_losses
-        write_twins(Path(folder), found)
-
-
-def _twins_weights(content: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "weights").mkdir()
-        Path(folder, "weights", f"{TWIN.name}.safetensors").write_bytes(content)
-        read_weights(Path(folder), TWIN)
-
-
-def _recipe(content: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "recipe.toml")
-        path.write_bytes(content)
-        read_recipe(path)
-
-
 def _command(*arguments: str) -> Callable[[bytes], None]:
     """The command line on a damaged report.json beside a sound one, in a folder of both."""
 
@@ -316,9 +237,9 @@ TARGETS: dict[str, Target] = {
     "compare": Target(EXAMPLE.read_bytes, mutate.document, _command("compare", OLD, NEW, "-o", "{folder}/out")),
     "history": Target(EXAMPLE.read_bytes, mutate.document, _command("history", "{folder}", "-o", "{folder}/out")),
     "overview": Target(EXAMPLE.read_bytes, mutate.document, _command("overview", "{folder}", "-o", "{folder}/out")),
-    "twins-index": Target(_twins_index, mutate.document, _twins),
-    "twins-bytes": Target(_twins_index, mutate.bytes_of, _twins),
-    "twins-arrays": Target(_twins_arrays, mutate.archive, lambda content: _twins(_twins_index(), content)),
-    "twins-weights": Target(_safetensors, mutate.bytes_of, _twins_weights),
-    "recipe": Target(lambda: RECIPE, mutate.bytes_of, _recipe),
+    "twins-index": Target(twins.index, mutate.document, twins.gone_on_with),
+    "twins-bytes": Target(twins.index, mutate.bytes_of, twins.gone_on_with),
+    "twins-arrays": Target(twins.arrays, mutate.archive, lambda content: twins.gone_on_with(twins.index(), content)),
+    "twins-weights": Target(_safetensors, mutate.bytes_of, twins.weights),
+    "recipe": Target(lambda: twins.RECIPE, mutate.bytes_of, twins.recipe),
 }
