@@ -16,6 +16,7 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 BESIDE = 700 << 20  # bytes that reading may take beside the budget: libraries, a first forward pass
 STACKS = 16 << 20  # bytes for each processor: two libraries start a thread on it, and its stack counts, used or not
 LARGEST_REPORT = 1 << 27  # characters
+MOST_VALUES = 4_000_000  # of a report
 COPIES = 4  # of a model file, while it is converted and compared with its own runtime
 
 
@@ -58,6 +59,8 @@ def report_text(path: Path, remedy: str = "name a report.json") -> str:
         raise UsageError(f"{path}: cannot be read ({unreadable(error)}); {remedy}.") from error
     if len(text) > LARGEST_REPORT:
         raise UsageError(f"{path}: is larger than 128 MB, which no report is; {remedy}.")
+    if sum(map(text.count, ",[{")) > MOST_VALUES:  # each takes hundreds of bytes once it is read
+        raise UsageError(f"{path}: holds more than {MOST_VALUES:,} values, which no report does; {remedy}.")
     return text
 
 

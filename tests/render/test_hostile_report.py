@@ -18,7 +18,8 @@ from reports import classification, regression
 
 from audit.errors import UsageError
 from audit.measures.report import Report
-from audit.render.pdf import write_pdf
+from audit.render.pdf import PdfUnavailable, write_pdf
+from audit.settings.limits import report_text
 
 
 def png(width: int, height: int, kind: str = "PNG") -> str:
@@ -147,3 +148,18 @@ def test_a_number_that_foretells_nothing_is_damage() -> None:
     change["theory"]["number"] = "layers.fc.x\x1b[2J"
     with pytest.raises(UsageError, match=r"is damaged \(consequences\.changes\[\d+\]\.theory\.number"):
         Report.from_json(json.dumps(report), "report.json")
+
+
+def test_a_report_of_millions_of_values_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text('{"schema": "gen-audit/1", "x": [' + "[]," * 2_000_000 + "[]]}")
+    with pytest.raises(UsageError, match=r"report\.json: holds more than 4,000,000 values, which no report does"):
+        report_text(path)
+
+
+def test_a_page_that_takes_minutes_is_not_drawn_on_paper(tmp_path: Path) -> None:
+    with pytest.raises(PdfUnavailable, match="its page has 6 MB of text, which takes minutes to draw"):
+        write_pdf("<p>a</p>" * 750_000, tmp_path / "a.pdf")
+    with pytest.raises(PdfUnavailable, match="its page has 6 MB"):
+        write_pdf(f'<img src="data:image/png;base64,{png(4, 4)}">' + "a" * 6_000_000, tmp_path / "a.pdf")
+    assert not (tmp_path / "a.pdf").exists()
