@@ -14,7 +14,10 @@ from typing import Any
 
 from audit.report.paths import children, join
 
-RELATIVE = 1e-6  # of the number, or of the largest number in its list
+DIGITS = {"float64": 6, "float32": 3}
+"""Of a number, or of the largest one in its list, by the arithmetic of the passes. One thread and two agree on a LeNet to
+8 digits in float64: the ends of the intervals of λ_max do, since a Krylov space amplifies rounding, and most to 14."""
+RELATIVE = 10.0 ** -DIGITS["float64"]
 NOISE = 1e-6  # numbers that are rounding errors themselves: absolute, or the tolerance that stands beside them
 NOISE_KEYS = ("residual", "orthonormality", "max_abs_diff")
 NOT_COMPARED = ("created", "command", "timings", "tool", "settings", "reference", "doctor")

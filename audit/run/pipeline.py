@@ -40,7 +40,7 @@ from audit.run.setup import plan_audit, set_up_audit
 from audit.run.temperature import at_train_loss
 from audit.run.watch import Watch
 from audit.settings import Settings
-from audit.settings.limits import memory_limited
+from audit.settings.limits import memory_limited, one_budget
 
 Reader = Callable[[Settings, tuple[str, ...], Preparation | None], Data]
 """Given what the model calls its inputs, and the preprocessing that its own file does."""
@@ -143,6 +143,7 @@ def files_of(model: Path, data: Path) -> Sources:
     return Sources(partial(load_model, model), partial(read_data, data), Watch(model, data).check)
 
 
+@one_budget()
 def prepare(sources: Sources, settings: Settings, progress: Progress) -> Prepared:
     """Loads, reads, fits, and shows that the model answers as its file does."""
     budget_seconds(settings.budget)  # refused before any work

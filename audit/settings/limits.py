@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ BESIDE = 700 << 20  # bytes that reading may take beside the budget: libraries, 
 STACKS = 16 << 20  # bytes for each processor: two libraries start a thread on it, and its stack counts, used or not
 LARGEST_REPORT = 1 << 27  # characters
 MOST_VALUES = 4_000_000  # of a report
+_BEFORE: ContextVar[int | None] = ContextVar("before", default=None)  # bytes taken before a model and data were read
 COPIES = 4  # of a model file, while it is converted and compared with its own runtime
 
 
@@ -96,7 +98,7 @@ def memory_limited(memory: str | None, model: Path | None = None) -> Iterator[No
     The system counts what can be written to, so files that are only mapped are free. Elsewhere than on Linux there is
     no such count, and the limits that headers set must do.
     """
-    before = _taken()
+    before = _BEFORE.get() or _taken()
     if before is None:
         yield
         return
@@ -111,6 +113,16 @@ def memory_limited(memory: str | None, model: Path | None = None) -> Iterator[No
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+@contextmanager
+def one_budget() -> Iterator[None]:
+    """Within it, all that is read shares one budget: what one attempt leaves behind the next one does not get again."""
+    token = _BEFORE.set(_taken())
+    try:
+        yield
+    finally:
+        _BEFORE.reset(token)
 
 
 def _taken() -> int | None:
