@@ -151,7 +151,9 @@ def prepare(sources: Sources, settings: Settings, progress: Progress) -> Prepare
     with progress.stage("load", "Loading the model"):
         model = sources.load(settings)
     with progress.stage("read", "Reading the data"):
-        model, data, fitting = fit(model, _read(sources.read, settings, model), settings)
+        data = _read(sources.read, settings, model)
+        with memory_limited(settings.memory, model.path):  # which runs the model to see what it takes
+            model, data, fitting = fit(model, data, settings)
     with progress.stage("parity", "Comparing with the file's own runtime"):
         with memory_limited(settings.memory, model.path):
             parity = trusted(model, data)

@@ -18,6 +18,7 @@ from reports import classification, regression
 
 from audit.errors import UsageError
 from audit.measures.report import Report
+from audit.render.page import render_html
 from audit.render.pdf import PdfUnavailable, write_pdf
 from audit.settings.limits import report_text
 
@@ -163,3 +164,13 @@ def test_a_page_that_takes_minutes_is_not_drawn_on_paper(tmp_path: Path) -> None
     with pytest.raises(PdfUnavailable, match="its page has 6 MB"):
         write_pdf(f'<img src="data:image/png;base64,{png(4, 4)}">' + "a" * 6_000_000, tmp_path / "a.pdf")
     assert not (tmp_path / "a.pdf").exists()
+
+
+def test_a_layer_may_lack_one_of_its_numbers(tmp_path: Path) -> None:
+    report = copy.deepcopy(classification())
+    for layer in report["layers"][:-1]:
+        layer["flatness"]["rho_sigma"] = layer["flatness"]["rho_sigma_ci95"] = None
+    read = Report.from_json(json.dumps(report), "report.json")
+    assert "neuron-wise curvature" in render_html(read)
+    report["layers"][-1]["flatness"]["rho_sigma"] = report["layers"][-1]["flatness"]["rho_sigma_ci95"] = None
+    assert "neuron-wise curvature" not in render_html(Report.from_json(json.dumps(report), "report.json"))
