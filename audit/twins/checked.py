@@ -77,10 +77,13 @@ def check_file(path: Path, folder: Path) -> None:
         raise UsageError(f"{path}: is missing, or no ordinary file; {ANEW}.")
 
 
-def check_tests(folder: Path, outcomes: Sequence[Outcomes]) -> None:
-    """Refuses twins that were not judged on the same test samples."""
+def check_outcomes(folder: Path, outcomes: Sequence[Outcomes], task: str) -> None:
+    """Refuses twins that were not judged on the same test samples, and classes that are none."""
     if len({len(one.test) for one in outcomes}) > 1:
         raise UsageError(f"{folder}: its twins were judged on different numbers of test samples; {ANEW}.")
+    answers = [one.unseen.answers for one in outcomes if task != "regression"]
+    if any((each != np.floor(each)).any() or (each < 0).any() for each in answers):
+        raise UsageError(f"{folder}: its twins answer with what is no class; {ANEW}.")
 
 
 def _arrays_fault(arrays: Mapping[str, object]) -> str | None:
@@ -96,8 +99,8 @@ def _arrays_fault(arrays: Mapping[str, object]) -> str | None:
         if not np.isfinite(array.astype(np.float64)).all() or (whole and (array.astype(np.int64) < 0).any()):
             return f"array {name!r} holds what is no number of a sample"
         sizes[name] = len(array)
-    together = (("test", "test_losses", "tests"), ("rows", "outcomes", "losses", "answers"))
+    together = (("test", "test_losses"), ("rows", "outcomes", "losses", "answers"))
     unlike = any(len({sizes[name] for name in names}) > 1 for names in together)
-    if unlike or sizes["confidence"] not in (0, sizes["rows"]):
+    if unlike or sizes["confidence"] not in (0, sizes["rows"]) or sizes["tests"] not in (0, sizes["test"]):
         return "its arrays are not of one length"
     return None

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from audit.errors import UsageError, readable
 from audit.report.schema import adapter_of
 from audit.settings.limits import appear, found_text, memory_limited, refuse_outside
-from audit.twins.checked import ANEW, CALLED, check_file, check_index, check_own, check_tests, found_arrays
+from audit.twins.checked import ANEW, CALLED, check_file, check_index, check_outcomes, check_own, found_arrays
 
 SCHEMA = "gen-audit/twins/1"
 INDEX = "twins.json"
@@ -171,7 +171,7 @@ def read_twins(folder: Path) -> TwinSet:
     index = read_index(folder)
     found = found_arrays([_arrays(folder, twin) for twin in index.twins], folder)
     outcomes = tuple(_outcomes(arrays) for arrays in found)
-    check_tests(folder, outcomes)
+    check_outcomes(folder, outcomes, index.about.task)
     return _with_outcomes(index, outcomes)
 
 

@@ -118,6 +118,8 @@ def arrays(folder: Path, **changes: np.ndarray) -> None:
     [
         ({"test": np.zeros(9)}, "not of one length"),
         ({"losses": np.zeros(3)}, "not of one length"),
+        ({"tests": np.arange(4)}, "not of one length"),
+        ({"answers": np.full(4, -1.0)}, "answer with what is no class"),
         ({"test": np.zeros(9), "test_losses": np.zeros(9)}, "different numbers of test samples"),
         ({"test": np.array(["a"] * 5)}, "not the numbers that belong there"),
         ({"test_losses": np.zeros((5, 2))}, "not the numbers that belong there"),
