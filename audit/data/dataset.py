@@ -79,4 +79,5 @@ class Data:
     test_is_validation: bool = False  # the folder had no test split, and its validation split took the place
     axes: str = ""  # what a stored sample's axes are: "hw", "hwc", "chw", "features"; "" where unknown, or once fitted
     raw: tuple[NDArray[np.generic], NDArray[np.generic]] | None = None  # `spread_rows` of train and of test, unprepared
+    files: tuple[Path, ...] = ()  # that the samples in use lie in
     picture: Picture | None = None  # where the samples are images, once they are fitted

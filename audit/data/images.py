@@ -21,10 +21,10 @@ import numpy as np
 
 from audit.data.labels import class_order
 from audit.data.preprocess import BILINEAR, sides
-from audit.data.source import SPLITS, Array, Folder, Match, Rows, Source, Stored, refuse_outside
+from audit.data.source import SPLITS, Array, Folder, Match, Rows, Source, Stored
 from audit.errors import DataError
 from audit.settings import Settings
-from audit.settings.limits import require_room
+from audit.settings.limits import refuse_outside, require_room
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -5,7 +5,6 @@ The splits are left as they lie on disk, their samples still unread.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.errors import DataError
+from audit.settings.limits import refuse_outside
 
 Array = NDArray[Any]
 Rows = NDArray[np.int64]
@@ -102,16 +102,6 @@ class Folder:
     root: Path | None = None  # the data folder, where this one lies within it
 
 
-def refuse_outside(path: Path, folder: Path) -> None:
-    """Refuses a link that leaves the data folder: what it leads to was not given to the audit."""
-    target = Path(os.path.realpath(path))  # which a loop of links does not hold
-    if path.is_symlink() and not target.is_relative_to(os.path.realpath(folder)):
-        raise DataError(
-            f"{path}: is a link to {target}, outside the data folder, and is not followed; put the file itself "
-            "there, or remove the link."
-        )
-
-
 def visible(path: Path, root: Path) -> list[Path]:
     """What lies in a folder by name, but for hidden entries; none of them leads out of the data folder `root`."""
     entries = [entry for entry in sorted(path.iterdir()) if not entry.name.startswith(".")]
@@ -121,8 +111,8 @@ def visible(path: Path, root: Path) -> list[Path]:
 
 
 def unreadable(path: Path, kind: str, error: BaseException, remedy: str) -> DataError:
-    """The sentence for a file that its own library cannot read; only the first line of its complaint is kept."""
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    """The sentence for a file that its own library cannot read; only the beginning of its complaint is kept."""
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
     return DataError(f"{path}: cannot be read as {kind} ({reason}); {remedy}.")
 
 

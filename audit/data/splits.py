@@ -64,6 +64,7 @@ def data_from(
         path=path,
         layout=layout,
         sha256=stored.sha256 or digest(path, train, test),
+        files=_files(train, test),
         classes=classes,
         numbered=classes is not None and not names_labels(train.labels, classes),
         label=stored.label,
@@ -246,11 +247,15 @@ def _axes(layout: str, stored: Stored, x: Array) -> str:
     return "hwc" if layout in DECODED else guess_axes(x.shape[1:])
 
 
+def _files(*parts: Portion) -> tuple[Path, ...]:
+    """Those in use, each once."""
+    return tuple(dict.fromkeys(file for part in parts for file in part.source.files_of(part.used)))
+
+
 def digest(root: Path, *parts: Portion) -> str:
     """sha256 over each file in use: its relative path, size and content, in the order of the paths."""
     total = hashlib.sha256()
-    files = {file for part in parts for file in part.source.files_of(part.used)}
-    for file in sorted(files, key=lambda file: file.relative_to(root).as_posix()):
+    for file in sorted(_files(*parts), key=lambda file: file.relative_to(root).as_posix()):
         total.update(f"{file.relative_to(root).as_posix()}\0{file.stat().st_size}\0".encode())
         with file.open("rb") as stream:
             while piece := stream.read(1 << 20):

@@ -18,7 +18,7 @@ from audit.maths.intervals import LEVEL
 from audit.measures.report import Report
 from audit.report.fields import Compared
 from audit.report.paths import find
-from audit.settings.limits import report_text
+from audit.settings.limits import refuse_outside, report_text
 
 
 def trace_history(reports: Sequence[Named], folder: Path, command: str) -> History:
@@ -167,7 +167,10 @@ def report_files(folder: Path) -> list[Path]:
     """Every file of the folder and its subfolders that may be a report."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: is no folder; name the one that holds the report.json files.")
-    return sorted(path for path in folder.rglob("*.json") if path.is_file())  # a pipe would be waited for
+    found = sorted(path for path in folder.rglob("*.json") if path.is_file())  # a pipe would be waited for
+    for path in found:
+        refuse_outside(path, folder, "folder of reports")
+    return found
 
 
 def report_in(path: Path) -> Report | None:

@@ -8,6 +8,7 @@ import gc
 import io
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from audit.errors import AuditError
 from audit.report.blocks import PNG
 
 PICTURE = "data:image/png;base64,"
+DRAWN = re.compile(rf"{PICTURE}[\w+/=]*")
+LONGEST_PAGE = 5_000_000  # letters beside pictures: a page of an audit has a third of a million, and takes two seconds
 REMEDIES = {
     "linux": (
         "run `apt install libpango-1.0-0 libpangoft2-1.0-0` (Debian, Ubuntu) or `dnf install pango` (Fedora), or "
@@ -34,6 +37,12 @@ class PdfUnavailable(AuditError):
 
 def write_pdf(html: str, path: Path) -> None:
     """Write the page as a PDF with bookmarks. The same page gives the same bytes."""
+    size = len(DRAWN.sub("", html))
+    if size > LONGEST_PAGE:
+        raise PdfUnavailable(
+            f"The PDF was not written because its page has {size / 1e6:,.0f} MB of text, which takes minutes to draw; "
+            "read it as HTML, with -f html."
+        )
     with _collector_at_rest(), _fonts_without_a_date(), _quiet_about_subsets():
         weasyprint = _weasyprint()
         page = weasyprint.HTML(string=html, url_fetcher=_fetcher(weasyprint.urls))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from audit.maths import Interval as Interval
 
-CHECKED = ("ge", "min_length")  # limits of a field that are checked when a report is read
+CHECKED = ("ge", "min_length", "pattern")  # limits of a field that are checked when a report is read
 Kind = Literal["number", "percent", "share"]
 """How a number is shown."""
 

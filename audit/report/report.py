@@ -35,6 +35,12 @@ class Tool:
     torch: str
     onnxruntime: str
     platform: str
+    threads: int | None = says("that torch computed with, which decides in which order sums are rounded", default=None)
+    digits: int | None = says(
+        "leading digits of a number that come back with any number of threads, or on another machine; the same "
+        "versions and threads on the same machine give every bit; rounding itself, such as a residual, has none",
+        default=None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

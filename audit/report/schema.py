@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 NUMBERS = re.compile(r"\[\n[-+.\deE,\s]+\]")  # a list of numbers, which goes on one line; no string holds a line break
-DAMAGE = ("literal_error", "finite_number", "greater_than_equal", "too_short")  # in a report that has every field
+DAMAGE = (  # in a report that has every field
+    *("literal_error", "finite_number", "greater_than_equal", "too_short", "string_pattern_mismatch"),
+)
 KINDS = {float: "number", int: "number", str: "word", bool: "boolean"}
 
 

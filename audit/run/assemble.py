@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from audit import __version__
@@ -38,6 +39,7 @@ from audit.report.report import (
     Task,
     Tool,
 )
+from audit.report.reproduction import DIGITS
 from audit.run.gallery import make_gallery
 from audit.run.progress import MEASURE
 
@@ -67,7 +69,7 @@ def assemble(measured: Measured) -> Report:
     report = Report(
         schema=SCHEMA,
         created=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        tool=_tool(),
+        tool=_tool(audit),
         command=measured.command,
         settings=dataclasses.asdict(audit.settings),
         model=_model(audit, measured.parity),
@@ -112,7 +114,7 @@ def _timings(stages: Mapping[str, float]) -> dict[str, float | dict[str, float]]
     return {**others, "measures": by_measure}
 
 
-def _tool() -> Tool:
+def _tool(audit: Audit) -> Tool:
     return Tool(
         name="gen-audit",
         version=__version__,
@@ -120,6 +122,8 @@ def _tool() -> Tool:
         torch=version("torch"),
         onnxruntime=version("onnxruntime"),
         platform=platform.platform(),
+        threads=torch.get_num_threads(),
+        digits=DIGITS[audit.plan.arithmetic],
     )
 
 

@@ -7,7 +7,6 @@ about; each appears in one step. They are read by the types of the report, so th
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from audit.report.plan import Plan
 from audit.report.schema import adapter_of
 from audit.run.progress import MEASURE
 from audit.settings import Settings, flag
+from audit.settings.limits import appear, found_text, refuse_outside
 
 ABOUT, TAILS = "about", "tails"
 LAYERS, WHOLE = get_type_hints(LayerBlocks), get_type_hints(NetworkBlocks) | get_type_hints(ReportBlocks)
@@ -44,6 +44,10 @@ class Partial:
     """The folder with what is finished; it appears with the first measure that is."""
 
     def __init__(self, folder: Path, resume: bool) -> None:
+        if folder.is_symlink():
+            raise UsageError(
+                f"{folder}: is a link, where an unfinished audit is kept; remove it, or choose another -o."
+            )
         self.folder, self._resume = folder, resume
         self._about: About | None = None
         self.measurements: Mapping[str, Measurement] = {}
@@ -104,9 +108,7 @@ class Partial:
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self._path(ABOUT).exists() and name != ABOUT:
             self._write(ABOUT, asdict(self._about))
-        unfinished = self.folder / f".{name}.json"
-        unfinished.write_text(json.dumps(values), encoding="utf-8")
-        os.replace(unfinished, self._path(name))
+        appear(self._path(name), lambda unfinished: unfinished.write_text(json.dumps(values), encoding="utf-8"))
 
     def _measurement(self, key: str) -> Measurement:
         hints = {"layers": dict[str, LAYERS.get(key, NoneType)], "network": WHOLE[key], "seconds": float}  # type: ignore[misc]
@@ -116,7 +118,9 @@ class Partial:
         return Measurement(read["layers"], read["network"])
 
     def _read(self, name: str, kind: Any) -> Any:
-        return self._as(name, kind, self._path(name).read_text(encoding="utf-8"))
+        path = self._path(name)
+        refuse_outside(path, self.folder, "unfinished audit")
+        return self._as(name, kind, found_text(path, ANEW))
 
     def _as(self, name: str, kind: Any, text: str) -> Any:
         try:

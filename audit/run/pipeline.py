@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from audit.data import read_data, resolve_task
 from audit.data.dataset import Data, spread_rows
 from audit.data.fit import Fitting
 from audit.data.labels import UnnamedClasses, listed
-from audit.errors import DataError, ModelError, UsageError
+from audit.errors import DataError, UsageError
 from audit.findings import add_findings
 from audit.measures.contract import Audit
 from audit.measures.report import Report
@@ -38,8 +38,9 @@ from audit.run.progress import Progress
 from audit.run.reader_warnings import find_warnings
 from audit.run.setup import plan_audit, set_up_audit
 from audit.run.temperature import at_train_loss
+from audit.run.watch import Watch
 from audit.settings import Settings
-from audit.settings.limits import memory_limited
+from audit.settings.limits import memory_limited, one_budget
 
 Reader = Callable[[Settings, tuple[str, ...], Preparation | None], Data]
 """Given what the model calls its inputs, and the preprocessing that its own file does."""
@@ -51,7 +52,7 @@ class Sources:
 
     load: Callable[[Settings], Model]
     read: Reader
-    check: Callable[[], None] = lambda: None  # that what they come from is still what was read
+    check: Callable[[Iterable[Path]], None] = lambda used: None  # that they, and these files, are still what was read
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ def audit_sources(
         results = run_suite(audit, progress, following.kept)
         with progress.stage("checks", "Checking the numbers on this model"):
             checks = run_checks(audit, results)
+        sources.check(ready.data.files)  # samples that all fit are left on disk until they are used
         warnings = find_warnings(audit, results, doctor)
         measured = Measured(audit, results, ready.parity, checks, warnings, doctor, command, progress.timings)
         report = check_finite(assemble(measured))
@@ -137,25 +139,11 @@ def audit_sources(
 
 
 def files_of(model: Path, data: Path) -> Sources:
-    """A file and a folder, the file watched for changes."""
-    unchanged = partial(_check_unchanged, model, _stamp(model))
-    return Sources(partial(load_model, model), partial(read_data, data), unchanged)
+    """A file and a folder, both watched for changes."""
+    return Sources(partial(load_model, model), partial(read_data, data), Watch(model, data).check)
 
 
-def _stamp(file: Path) -> tuple[int, int] | None:
-    """When a file was last written to, and its size; None where there is none, which its reader will say."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size
-
-
-def _check_unchanged(model: Path, before: tuple[int, int] | None) -> None:
-    if _stamp(model) != before:
-        raise ModelError(f"{model}: was written to while it was read; audit it once it is finished.")
-
-
+@one_budget()
 def prepare(sources: Sources, settings: Settings, progress: Progress) -> Prepared:
     """Loads, reads, fits, and shows that the model answers as its file does."""
     budget_seconds(settings.budget)  # refused before any work
@@ -163,11 +151,13 @@ def prepare(sources: Sources, settings: Settings, progress: Progress) -> Prepare
     with progress.stage("load", "Loading the model"):
         model = sources.load(settings)
     with progress.stage("read", "Reading the data"):
-        model, data, fitting = fit(model, _read(sources.read, settings, model), settings)
+        data = _read(sources.read, settings, model)
+        with memory_limited(settings.memory, model.path):  # which runs the model to see what it takes
+            model, data, fitting = fit(model, data, settings)
     with progress.stage("parity", "Comparing with the file's own runtime"):
         with memory_limited(settings.memory, model.path):
             parity = trusted(model, data)
-        sources.check()
+        sources.check(data.files)
         outputs = _outputs(model, data)
         task, data = resolve_task(data, outputs, model.head, settings.task, model.per_position)
     return Prepared(model, data, task, parity, fitting)

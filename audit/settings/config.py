@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from audit.errors import UsageError
 from audit.settings import KINDS, Settings, flag, known_name, values_at
+from audit.settings.limits import refuse_outside
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -72,6 +73,7 @@ def config_files(config: Path | None = None, data: Path | None = None) -> tuple[
     if config is not None:
         found[0] = ConfigFile(config)
     elif data is not None and not here:
+        refuse_outside(data / CONFIG_NAME, data)
         found.insert(0, ConfigFile(data / CONFIG_NAME, "data"))
     return tuple(file for file in found if file.place == "named" or file.path.is_file())
 

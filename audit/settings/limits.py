@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
-from audit.errors import BudgetError, UsageError, unreadable
+from audit.errors import BudgetError, DataError, UsageError, unreadable
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 BESIDE = 700 << 20  # bytes that reading may take beside the budget: libraries, a first forward pass
 STACKS = 16 << 20  # bytes for each processor: two libraries start a thread on it, and its stack counts, used or not
 LARGEST_REPORT = 1 << 27  # characters
+MOST_VALUES = 4_000_000  # of a report
+_BEFORE: ContextVar[int | None] = ContextVar("before", default=None)  # bytes taken before a model and data were read
 COPIES = 4  # of a model file, while it is converted and compared with its own runtime
 
 
@@ -48,16 +52,43 @@ def require_room(needed: int, memory: str | None, what: object) -> None:
         )
 
 
-def report_text(path: Path) -> str:
+def report_text(path: Path, remedy: str = "name a report.json") -> str:
     """The text of a report.json, read no further than any report goes: what is named may be a device without end."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(LARGEST_REPORT + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read ({unreadable(error)}); name a report.json.") from error
+        raise UsageError(f"{path}: cannot be read ({unreadable(error)}); {remedy}.") from error
     if len(text) > LARGEST_REPORT:
-        raise UsageError(f"{path}: is larger than 128 MB, which no report is; name a report.json.")
+        raise UsageError(f"{path}: is larger than 128 MB, which no report is; {remedy}.")
+    if sum(map(text.count, ",[{")) > MOST_VALUES:  # each takes hundreds of bytes once it is read
+        raise UsageError(f"{path}: holds more than {MOST_VALUES:,} values, which no report does; {remedy}.")
     return text
+
+
+def refuse_outside(path: Path, folder: Path, called: str = "data folder") -> None:
+    """Refuses a link that leaves the folder that was given: what it leads to was not given to the audit."""
+    target = Path(os.path.realpath(path))  # which a loop of links does not hold
+    if path.is_symlink() and not target.is_relative_to(os.path.realpath(folder)):
+        raise DataError(
+            f"{path}: is a link to {target}, outside the {called}, and is not followed; put the file itself "
+            "there, or remove the link."
+        )
+
+
+def found_text(path: Path, remedy: str) -> str:
+    """As `report_text`, of a file that is merely found in a folder: where it waits for a writer, nobody named it."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: is no ordinary file; {remedy}.")
+    return report_text(path, remedy)
+
+
+def appear(path: Path, write: Callable[[Path], Any]) -> None:
+    """A file that is there whole or not at all; a link that lies where it is written first is not written through."""
+    unfinished = path.with_name(f".{path.name}")
+    unfinished.unlink(missing_ok=True)
+    write(unfinished)
+    os.replace(unfinished, path)
 
 
 @contextmanager
@@ -67,7 +98,7 @@ def memory_limited(memory: str | None, model: Path | None = None) -> Iterator[No
     The system counts what can be written to, so files that are only mapped are free. Elsewhere than on Linux there is
     no such count, and the limits that headers set must do.
     """
-    before = _taken()
+    before = _BEFORE.get() or _taken()
     if before is None:
         yield
         return
@@ -82,6 +113,16 @@ def memory_limited(memory: str | None, model: Path | None = None) -> Iterator[No
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+@contextmanager
+def one_budget() -> Iterator[None]:
+    """Within it, all that is read shares one budget: what one attempt leaves behind the next one does not get again."""
+    token = _BEFORE.set(_taken())
+    try:
+        yield
+    finally:
+        _BEFORE.reset(token)
 
 
 def _taken() -> int | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,8 +18,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.errors import UsageError, unreadable
+from audit.errors import UsageError, readable
 from audit.report.schema import adapter_of
+from audit.settings.limits import appear, found_text, memory_limited, refuse_outside
+from audit.twins.checked import ANEW, CALLED, check_file, check_index, check_outcomes, check_own, found_arrays
 
 SCHEMA = "gen-audit/twins/1"
 INDEX = "twins.json"
@@ -144,6 +146,8 @@ class TwinSet:
 class _Index:
     """`twins.json`."""
 
+    __pydantic_config__ = {"allow_inf_nan": False}  # noqa: RUF012  # pydantic's name
+
     schema: str
     about: About
     recipe: Recipe
@@ -165,53 +169,59 @@ def cached(about: About) -> Path:
 def read_twins(folder: Path) -> TwinSet:
     """The twins of a folder, outcomes included."""
     index = read_index(folder)
-    return _with_outcomes(index, tuple(_read_outcomes(folder, twin) for twin in index.twins))
+    found = found_arrays([_arrays(folder, twin) for twin in index.twins], folder)
+    outcomes = tuple(_outcomes(arrays) for arrays in found)
+    check_outcomes(folder, outcomes, index.about.task)
+    return _with_outcomes(index, outcomes)
 
 
 def read_index(folder: Path) -> TwinSet:
     """The twins of a folder without what they do sample by sample."""
     path = folder / INDEX
+    refuse_outside(path, folder, CALLED)
+    text = found_text(path, f"make twins with `gen-audit twins MODEL DATA -o {folder}`")
     try:
-        index: _Index = adapter_of(_Index).validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{path}: cannot be read ({unreadable(error)}); make twins with `gen-audit twins MODEL DATA -o {folder}`."
-        ) from error
+        index: _Index = adapter_of(_Index).validate_json(text)
     except ValueError as error:
         raise UsageError(f"{path}: is no index of twins, or damaged; make them anew in another folder.") from error
     if index.schema != SCHEMA:
         raise UsageError(f"{path}: is of schema {index.schema!r}, not {SCHEMA}; make the twins anew.")
+    recipes = [index.recipe, *index.families.values(), *(twin.recipe for twin in index.twins if twin.recipe)]
+    check_index(path, index.twins, recipes)
     return TwinSet(**{name: value for name, value in vars(index).items() if name != "schema"})
 
 
 def write_twins(folder: Path, twins: TwinSet) -> None:
     """Writes the outcomes that are not there yet, then the index."""
-    (folder / "arrays").mkdir(parents=True, exist_ok=True)
+    _make_own(folder / "arrays")
     for twin, outcomes in zip(twins.twins, twins.outcomes, strict=True):
         if not (path := _arrays(folder, twin)).exists():
             of_test = {"test": outcomes.test, "test_losses": outcomes.test_losses, "tests": outcomes.tests}
             arrays = {**of_test, **vars(outcomes.unseen)}
-            _appear(path, lambda unfinished, arrays=arrays: _save_arrays(unfinished, arrays))  # type: ignore[misc]
+            appear(path, lambda unfinished, arrays=arrays: _save_arrays(unfinished, arrays))  # type: ignore[misc]
     values = {"schema": SCHEMA, **asdict(_without_outcomes(twins))}
     del values["outcomes"]
     text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    _appear(folder / INDEX, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
+    appear(folder / INDEX, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
 
 
 def write_weights(folder: Path, twin: Twin, weights: Mapping[str, NDArray[np.generic]]) -> None:
     """Keeps the parameters of a twin, by their names in the network."""
     from safetensors.numpy import save_file  # not for those who only read the index
 
-    (folder / "weights").mkdir(parents=True, exist_ok=True)
+    _make_own(folder / "weights")
     values = {name: np.ascontiguousarray(value) for name, value in weights.items()}
-    _appear(_weights(folder, twin), lambda unfinished: save_file(values, unfinished))
+    appear(_weights(folder, twin), lambda unfinished: save_file(values, unfinished))
 
 
 def read_weights(folder: Path, twin: Twin) -> dict[str, NDArray[np.generic]]:
     """The parameters of a twin."""
     from safetensors.numpy import load_file
 
-    return dict(load_file(_weights(folder, twin)))
+    path = _weights(folder, twin)
+    check_file(path, folder)
+    with readable(UsageError, path, ANEW), memory_limited(None):
+        return dict(load_file(path))
 
 
 def _with_outcomes(index: TwinSet, outcomes: tuple[Outcomes, ...]) -> TwinSet:
@@ -222,19 +232,9 @@ def _without_outcomes(twins: TwinSet) -> TwinSet:
     return _with_outcomes(twins, ())
 
 
-def _read_outcomes(folder: Path, twin: Twin) -> Outcomes:
-    path = _arrays(folder, twin)
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            parts = {name: arrays[name] for name in ("rows", "outcomes", "losses", "answers", "confidence")}
-            return Outcomes(
-                arrays["test"],
-                arrays["test_losses"],
-                Unseen(**parts),
-                arrays["tests"] if "tests" in arrays else np.arange(len(arrays["test"])),
-            )
-    except Exception as error:  # whatever a damaged archive trips
-        raise UsageError(f"{path}: is missing or damaged; make the twins anew in another folder.") from error
+def _outcomes(arrays: dict[str, NDArray[Any]]) -> Outcomes:
+    test, losses, tests = (arrays.pop(name) for name in ("test", "test_losses", "tests"))
+    return Outcomes(test, losses, Unseen(**arrays), tests)
 
 
 def _save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -250,8 +250,7 @@ def _weights(folder: Path, twin: Twin) -> Path:
     return folder / "weights" / f"{twin.name}.safetensors"
 
 
-def _appear(path: Path, write: Callable[[Path], Any]) -> None:
-    """A file that is there whole or not at all."""
-    unfinished = path.with_name(f".{path.name}")
-    write(unfinished)
-    os.replace(unfinished, path)
+def _make_own(folder: Path) -> None:
+    """A folder that is no link to another one."""
+    check_own(folder)
+    folder.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from audit.errors import UsageError, unreadable
 from audit.report.schema import adapter_of
+from audit.twins.checked import range_fault
 from audit.twins.index import Recipe
 
 if sys.version_info >= (3, 11):
@@ -17,7 +18,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-AT_LEAST = {"rate": 0.0, "batch": 1, "momentum": 0.0, "decay": 0.0, "epochs": 1, "dropout": 0.0}
 NAMES = [each.name for each in fields(Recipe)]
 
 
@@ -43,8 +43,6 @@ def recipe_of(values: dict[str, Any], where: str) -> Recipe:
     except ValueError as error:
         first = error.errors()[0]  # type: ignore[attr-defined]
         raise UsageError(f"{where}: {first['loc'][0]} is {first['input']!r}; {first['msg'].lower()}.") from error
-    for name, least in AT_LEAST.items():
-        value = getattr(recipe, name)
-        if not least <= value < float("inf") or (name == "rate" and value == 0) or (name == "dropout" and value >= 1):
-            raise UsageError(f"{where}: {name} = {value:g} is out of range.")
+    if (fault := range_fault(recipe)) is not None:
+        raise UsageError(f"{where}: {fault}.")
     return recipe

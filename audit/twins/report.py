@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from audit.errors import UsageError
+from audit.errors import UsageError, readable
 from audit.findings import add_findings
 from audit.measures.report import Report
 from audit.report.twins import Twins
@@ -16,6 +16,7 @@ from audit.run.plan import budget_seconds
 from audit.run.progress import Progress
 from audit.settings import Settings
 from audit.twins.answers.beside import beside_twins
+from audit.twins.checked import ANEW
 from audit.twins.index import INDEX, TwinSet, cached, read_twins
 from audit.twins.make import Say, Wish, make_folder
 from audit.twins.measure import measuring
@@ -49,7 +50,8 @@ def with_twins(audited: Audited, twins: TwinSet, folder: Path) -> Audited:
     if not twins.about.tail:  # twins may be shared by models of one architecture, data and train loss
         lean = measuring(audit.model, audit.data, audit.task, audit.settings)
         twins = replace(twins, model=lean.numbers(audit.model, audit.data, audit.task))
-    block = beside_twins(report, twins, folder, audit.data)
+    with readable(UsageError, f"--twins {folder}", ANEW):  # positions and classes that the data do not have
+        block = beside_twins(report, twins, folder, audit.data)
     gallery = None if report.gallery is None else with_samples(report.gallery, audit.data, _named(block))
     return replace(audited, report=add_findings(replace(report, twins=block, gallery=gallery)))
 

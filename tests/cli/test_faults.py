@@ -143,21 +143,42 @@ def test_odd_characters_in_every_path(name: str, forks: Forks, place: Path) -> N
     assert finished.returncode == 2 and len(complaints(finished.stderr).splitlines()) == 1
 
 
-def test_a_model_that_is_written_to_while_it_is_read(forks: Forks, place: Path) -> None:
-    during = """
+CHANGES = """
 import audit.run.pipeline as pipeline
-reading = pipeline.read_data
-def read(path, *rest):
+before = pipeline.{step}
+def step(*given, **more):
     import pathlib
-    model = pathlib.Path("model.onnx")
-    model.write_bytes(model.read_bytes())
-    return reading(path, *rest)
-pipeline.read_data = read
+    file = pathlib.Path({file!r})
+    new = file.with_name("new")
+    new.write_bytes(file.read_bytes())
+    new.replace(file) if {replaced} else file.write_bytes(file.read_bytes())
+    new.unlink(missing_ok=True)
+    return before(*given, **more)
+pipeline.{step} = step
 """
-    finished = forks.run(*REPORT, cwd=place, before=during)
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+@pytest.mark.parametrize(
+    ("file", "step", "remedy"),
+    [
+        ("model.onnx", "read_data", "audit it once it is finished"),
+        ("data/test.npz", "fit", "audit the data once they are finished"),
+        ("data/train.npz", "run_suite", "audit the data once they are finished"),
+    ],
+)
+def test_a_file_that_is_written_to_while_it_is_read(
+    forks: Forks, place: Path, file: str, step: str, remedy: str, replaced: bool
+) -> None:
+    finished = forks.run(*REPORT, cwd=place, before=CHANGES.format(file=file, step=step, replaced=replaced))
     assert finished.returncode == 2 and not (place / "out").exists()
-    sentence = "gen-audit: model.onnx: was written to while it was read; audit it once it is finished.\n"
-    assert complaints(finished.stderr) == sentence
+    assert complaints(finished.stderr) == f"gen-audit: {file}: was written to while it was read; {remedy}.\n"
+
+
+def test_what_is_no_data_may_be_written_to(forks: Forks, place: Path) -> None:
+    (place / "data" / "train.log").write_text("begun")
+    finished = forks.run(*REPORT, cwd=place, before=CHANGES.format(file="data/train.log", step="fit", replaced=False))
+    assert finished.returncode == 0
 
 
 def test_no_home(place: Path) -> None:

@@ -14,9 +14,13 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from places import EXAMPLE
 
 from audit.cli import main
-from audit.settings import KINDS, flag
+from audit.errors import DataError, UsageError
+from audit.report.plan import Plan
+from audit.run.partial import Partial
+from audit.settings import KINDS, Settings, flag
 from audit.settings.config import DESCRIBES_DATA
 
 X = np.random.default_rng(1).normal(size=(12, 4)).astype(np.float32)
@@ -130,3 +134,53 @@ def test_a_policy_beside_the_data_does_not_judge_by_itself(run: Run) -> None:
     assert run("check", "model.onnx", "data", "-q", "--policy", "data/gen-audit.toml")[0] == 0
     Path("gen-audit.toml").write_text("[policy.gap.test_error]\nmax = 0.0\n")
     assert run("check", "model.onnx", "data", "-q", "--policy", "gen-audit.toml")[0] == 1
+
+
+def test_no_link_leaves_the_folder_that_was_given(run: Run) -> None:
+    Path("secret.toml").write_text("scale = 2\n")
+    Path("data/gen-audit.toml").symlink_to("../secret.toml")
+    code, said = run("report", "model.onnx", "data", "-f", "json")
+    assert code == 2 and "outside the data folder, and is not followed" in said
+    Path("reports").mkdir()
+    Path("reports/report.json").symlink_to(EXAMPLE)
+    for command in ("history", "overview"):
+        code, said = run(command, "reports", "-o", "out")
+        assert code == 2 and "outside the folder of reports, and is not followed" in said
+
+
+@pytest.fixture
+def unfinished(tmp_path: Path) -> Partial:
+    """An audit that was interrupted, beside a file of its owner's."""
+    (tmp_path / "mine.json").write_text("{}")
+    partial = Partial(tmp_path / "out.partial", resume=True)
+    partial.begin("m", "d", Settings(), Plan(stages=[]), {})
+    partial.keep_tails({})
+    return partial
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[" * 10**5, b"9" * 5000, b"{}"])
+def test_a_damaged_unfinished_audit_is_a_sentence(unfinished: Partial, content: bytes) -> None:
+    (unfinished.folder / "about.json").write_bytes(content)
+    with pytest.raises(UsageError, match=r"about\.json.* leave --resume out to begin anew"):
+        unfinished.plan("m", "d", Settings())
+
+
+def test_an_unfinished_audit_opens_no_link_and_no_pipe(unfinished: Partial, tmp_path: Path) -> None:
+    about = unfinished.folder / "about.json"
+    about.unlink()
+    about.symlink_to("../mine.json")
+    with pytest.raises(DataError, match="outside the unfinished audit, and is not followed"):
+        unfinished.plan("m", "d", Settings())
+    about.unlink()
+    os.mkfifo(about)
+    with pytest.raises(UsageError, match="no ordinary file; leave --resume out"):
+        unfinished.plan("m", "d", Settings())
+
+
+def test_an_unfinished_audit_writes_through_no_link(unfinished: Partial, tmp_path: Path) -> None:
+    (unfinished.folder / ".tails.json").symlink_to("../mine.json")
+    unfinished.keep_tails({})
+    assert (tmp_path / "mine.json").read_text() == "{}"
+    (tmp_path / "other.partial").symlink_to(unfinished.folder)
+    with pytest.raises(UsageError, match=r"other\.partial: is a link, where an unfinished audit is kept"):
+        Partial(tmp_path / "other.partial", resume=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import tempfile
+import time
 from pathlib import Path
 
 import torch
@@ -12,6 +14,7 @@ import torch
 from fuzz.rounds import BATCH, broken
 from fuzz.targets import TARGETS
 
+TURN, STEP = 20.0, 200  # seconds of one reader before the next one comes, inputs after which the clock is read
 BEGIN, END = "<!-- counts: begin -->", "<!-- counts: end -->"
 
 
@@ -20,18 +23,36 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
     parser.add_argument("targets", nargs="*", choices=[[], *TARGETS], help="readers to try (default: all)")
     parser.add_argument("--inputs", type=int, default=1000, help="for each of them")
+    parser.add_argument("--minutes", type=float, help="go round them for so long, one child's worth at a time")
     parser.add_argument("--out", type=Path, default=Path("out/fuzz"), help="where counts and failures are kept")
     parser.add_argument("--record", type=Path, help="a page whose table of counts is written anew")
     given = parser.parse_args()
     torch.set_num_threads(1)
     given.out.mkdir(parents=True, exist_ok=True)
-    failures = sum(tried(name, given.inputs, given.out) for name in given.targets or TARGETS)
+    if Path("/dev/shm").is_dir():
+        tempfile.tempdir = "/dev/shm"  # a disk takes longer to make and clear a folder than a reader to read it
+    names = given.targets or list(TARGETS)
+    if given.minutes is None:
+        failures = sum(tried(name, given.inputs, given.out) for name in names)
+    else:
+        failures = round_and_round(names, given.minutes, given.out)
     done = counts(given.out)
     said = f"{failures} of this run broke the promise, see {given.out}/broken.jsonl"
     print(f"{sum(done.values()):,} inputs in all; {said}")
     if given.record is not None:
         record(given.record, given.out)
     return 1 if failures else 0
+
+
+def round_and_round(names: list[str], minutes: float, out: Path) -> int:
+    """Gives every reader the same time, at least, whatever it can do in it; how many inputs broke the promise."""
+    end, failures = time.monotonic() + 60 * minutes, 0
+    while time.monotonic() < end:
+        for name in names:
+            begin = time.monotonic()
+            while time.monotonic() < min(begin + TURN, end):
+                failures += tried(name, STEP, out)
+    return failures
 
 
 def counts(out: Path) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -148,3 +149,41 @@ def test_functions_that_call_each_other_are_counted_not_run(tmp_path: Path) -> N
     )
     with pytest.raises(ModelError, match=r"m\.pt: .*steps for one batch"):
         audited(path)
+
+
+def resaved(folder: Path, member: str, change: Callable[[bytes], bytes]) -> Path:
+    """A saved network with one of its members changed; the pickle of its tensors is data.pkl, numbers are data/0, …"""
+    with silent():
+        torch.jit.script(Plain()).save(folder / "plain.pt")
+    with zipfile.ZipFile(folder / "plain.pt") as old, zipfile.ZipFile(folder / "m.pt", "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.partition("/")[2] == member:
+                assert change(content) != content
+                content = change(content)
+            new.writestr(name, content)
+    return folder / "m.pt"
+
+
+BEYOND = [
+    ("data/0", lambda content: content[:-4]),
+    ("data/1", lambda content: b""),
+    ("data.pkl", lambda content: content.replace(b"K\x12", b"K\xff", 1)),  # 18 numbers in storage 0
+    ("data.pkl", lambda content: content.replace(b"K\x03K\x06t", b"K\x63K\x06t", 1)),  # of shape [3, 6]
+    ("data.pkl", lambda content: content.replace(b"K\x06K\x01t", b"K\x77K\x01t", 1)),  # and strides (6, 1)
+    (
+        "data.pkl",
+        lambda content: re.sub(b"(Qq.K)\\0", b"\\1\\t", content, count=1, flags=re.DOTALL),
+    ),  # the offset in it
+    ("data.pkl", lambda content: content.replace(b"X\x01\x00\x00\x000", b"X\x01\x00\x00\x007", 1)),  # another key
+    ("data.pkl", lambda content: content.replace(b"_rebuild_tensor_v2", b"_rebuild_meta_tensor_no_storage", 1)),
+    ("data.pkl", lambda content: content.replace(b"\x80\x02", b"\x80\x020N", 1)),  # POP, which readers differ on
+]
+
+
+@pytest.mark.parametrize(("member", "change"), BEYOND)
+def test_no_tensor_reaches_beyond_its_numbers_into_memory(
+    member: str, change: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match=r"m\.pt: is truncated or corrupt TorchScript \(.*\); save or copy it again"):
+        audited(resaved(tmp_path, member, change))

@@ -18,7 +18,9 @@ from reports import classification, regression
 
 from audit.errors import UsageError
 from audit.measures.report import Report
-from audit.render.pdf import write_pdf
+from audit.render.page import render_html
+from audit.render.pdf import PdfUnavailable, write_pdf
+from audit.settings.limits import report_text
 
 
 def png(width: int, height: int, kind: str = "PNG") -> str:
@@ -139,3 +141,36 @@ def test_a_report_is_checked_whole_before_anything_draws_it(task: str, path: str
 def test_nested_and_endless_documents_are_a_sentence(text: str) -> None:
     with pytest.raises(UsageError, match=r"^report.json: is not a gen-audit/1 report"):
         Report.from_json(text)
+
+
+def test_a_number_that_foretells_nothing_is_damage() -> None:
+    report = copy.deepcopy(classification())
+    change = next(change for change in report["consequences"]["changes"] if change["theory"])
+    change["theory"]["number"] = "layers.fc.x\x1b[2J"
+    with pytest.raises(UsageError, match=r"is damaged \(consequences\.changes\[\d+\]\.theory\.number"):
+        Report.from_json(json.dumps(report), "report.json")
+
+
+def test_a_report_of_millions_of_values_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text('{"schema": "gen-audit/1", "x": [' + "[]," * 2_000_000 + "[]]}")
+    with pytest.raises(UsageError, match=r"report\.json: holds more than 4,000,000 values, which no report does"):
+        report_text(path)
+
+
+def test_a_page_that_takes_minutes_is_not_drawn_on_paper(tmp_path: Path) -> None:
+    with pytest.raises(PdfUnavailable, match="its page has 6 MB of text, which takes minutes to draw"):
+        write_pdf("<p>a</p>" * 750_000, tmp_path / "a.pdf")
+    with pytest.raises(PdfUnavailable, match="its page has 6 MB"):
+        write_pdf(f'<img src="data:image/png;base64,{png(4, 4)}">' + "a" * 6_000_000, tmp_path / "a.pdf")
+    assert not (tmp_path / "a.pdf").exists()
+
+
+def test_a_layer_may_lack_one_of_its_numbers(tmp_path: Path) -> None:
+    report = copy.deepcopy(classification())
+    for layer in report["layers"][:-1]:
+        layer["flatness"]["rho_sigma"] = layer["flatness"]["rho_sigma_ci95"] = None
+    read = Report.from_json(json.dumps(report), "report.json")
+    assert "neuron-wise curvature" in render_html(read)
+    report["layers"][-1]["flatness"]["rho_sigma"] = report["layers"][-1]["flatness"]["rho_sigma_ci95"] = None
+    assert "neuron-wise curvature" not in render_html(Report.from_json(json.dumps(report), "report.json"))

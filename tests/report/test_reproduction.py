@@ -117,3 +117,11 @@ def test_a_list_of_another_length_and_a_missing_block_differ() -> None:
 def test_what_only_another_version_has_is_new() -> None:
     assert reproduction(classification(), elsewhere(changed(["gap", "brand_new"], 3.0))).reproduced
     assert not reproduction(classification(), changed(["gap", "brand_new"], 3.0)).reproduced
+
+
+@pytest.mark.parametrize(("arithmetic", "reproduced"), [("float64", False), ("float32", True)])
+def test_single_precision_brings_fewer_digits_back(arithmetic: str, reproduced: bool) -> None:
+    before = changed(["plan"], {"stages": [], "arithmetic": arithmetic})
+    now = copy.deepcopy(before)
+    now["gap"]["test_loss"] *= 1 + 3e-5
+    assert reproduction(before, now).reproduced is reproduced

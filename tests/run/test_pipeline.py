@@ -143,3 +143,22 @@ def _peak(model: Path, data: Path) -> float:
         [sys.executable, "-c", code, *map(str, asked)], env=environment, capture_output=True, text=True, check=True
     )
     return float(done.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system says nowhere else what a process takes")
+def test_a_model_is_run_within_the_limit_from_its_first_run_on(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    pipeline, limits = import_module("audit.run.pipeline"), []
+    fitted = pipeline.fit
+
+    def fit(*given: Any) -> Any:
+        limits.append(resource.getrlimit(resource.RLIMIT_DATA)[0])
+        return fitted(*given)
+
+    monkeypatch.setattr(pipeline, "fit", fit)
+    report = audited(*files)
+    assert len(limits) == 1 and limits[0] not in (resource.RLIM_INFINITY, -1)
+    assert report["tool"]["threads"] == torch.get_num_threads() and report["tool"]["digits"] == 6

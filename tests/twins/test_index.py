@@ -119,5 +119,5 @@ def test_lost_arrays_are_named(tmp_path: Path) -> None:
     twins = example()
     write_twins(tmp_path, twins)
     (tmp_path / "arrays" / "sgd-half-1.npz").write_bytes(b"PK")
-    with pytest.raises(UsageError, match=r"sgd-half-1\.npz: is missing or damaged"):
+    with pytest.raises(UsageError, match=r"sgd-half-1\.npz: is damaged, or holds what cannot be read"):
         read_twins(tmp_path)

@@ -9,6 +9,7 @@ from audit.report.fields import Interval, says
 
 Kind = Literal["input-noise", "input-worst", "weights-rounded", "weights-noise", "neurons-noise"]
 Quantity = Literal["score_change", "score_change_rms", "loss_change"]
+FORETELLING = ("mls", "sharpness", "kappa_tau", "rho_sigma")  # numbers that foretell what small changes do
 Verdict = Literal["as foretold", "less", "more", "cannot tell"]
 
 
@@ -16,7 +17,7 @@ Verdict = Literal["as foretold", "less", "more", "cannot tell"]
 class Theory:
     """What a number of the theory foretold of the same change, and what was measured, both on train samples."""
 
-    number: str = says("path of the number in this report")
+    number: str = says("path of the number in this report", pattern=rf"(^|\.)({'|'.join(FORETELLING)})$")
     quantity: Quantity = says("what it foretells: the mean or root mean square change of the scores, or of the loss")
     measured: float = says("this quantity on train samples")
     measured_ci95: Interval = None

@@ -11,15 +11,18 @@ import ast
 import io
 import pickletools
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from audit.errors import ModelError
+from audit.model.torch.script_tensors import check_tensors
 
 MEMBER = re.compile(r"code/[\w/.]+\.py|(data|constants)(\.pkl|/\d+)|version|byteorder|\.data/version")
 """What an archive consists of, beside notes on where the source once stood."""
+DATA = re.compile(r"(data|constants)/\d+")
 LIBRARY = "torch.classes"  # objects that compiled code builds
 VALUE = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.UnaryOp, ast.USub, ast.Load, ast.Name, ast.Attribute)
 MAKERS = ("float", "int", "annotate", "inf", "nan", "torch.device")
@@ -37,9 +40,10 @@ def checked_archive(path: Path) -> io.BytesIO:
     clean = io.BytesIO()
     writer = torch._C.PyTorchFileWriter(clean)
     try:
+        sizes = {name: len(reader.get_record(name)) for name in reader.get_all_records() if DATA.fullmatch(name)}
         for name in reader.get_all_records():
             if MEMBER.fullmatch(name):
-                content = _checked(name, reader.get_record(name))
+                content = _checked(name, reader.get_record(name), sizes)
                 writer.write_record(name, content, len(content))
     except Unsafe as danger:
         raise ModelError(
@@ -52,12 +56,13 @@ def checked_archive(path: Path) -> io.BytesIO:
     return clean
 
 
-def _checked(name: str, content: bytes) -> bytes:
-    """The member as torch may see it: code in one normal form, pickles as they are."""
+def _checked(name: str, content: bytes, sizes: Mapping[str, int]) -> bytes:
+    """The member as torch may see it: code in one normal form, pickles as they are; `sizes` in bytes of the tensors."""
     if name.endswith((".py", ".pkl")) and len(content) > LARGEST_CODE:
         raise ValueError(f"{name} is too large to be a network's")
     if name.endswith(".pkl"):
         _check_pickle(content)
+        check_tensors(content, lambda key: sizes.get(f"{name.removesuffix('.pkl')}/{key}", 0))
     if not name.endswith(".py"):
         return content
     tree = ast.parse(content.decode("utf-8"))
