@@ -33,8 +33,8 @@ def find(report: Report) -> Observation | None:
             f"{_studied(report)} One model alone cannot show what more data would bring."
         ),
         advice=(
-            "Train the same recipe on half of the train samples (`gen-audit twins` does): if the half does clearly "
-            "worse on test, more data is likely to pay."
+            "Train the same recipe on half of the train samples (`gen-audit twins` does): if the half then does "
+            "clearly worse, more data is likely to pay."
         ),
         evidence=("data.train.samples", "data.train.total", "model.parameters", "gap.train_error", "gap.error_gap"),
     )
