@@ -162,7 +162,7 @@ def _closest(key: str) -> str:
 @cache
 def field_cards() -> tuple[Card, ...]:
     """A small card for every field of a measure's block, with the sentence that the JSON Schema has for it."""
-    holders = ("network.", "layers.*.", "bottom_line.", *(f"{key}." for key in KEYS_OF_REPORT))
+    holders = ("network.", "layers.*.", "bottom_line.", "twins.", *(f"{key}." for key in KEYS_OF_REPORT))
     inside = [place for holder in holders for place in KNOWN_PATHS.places if place.path.startswith(holder)]
     of_fields = [(_key(place.path.replace(".*", "")), place.says) for place in inside if not place.path.endswith("*")]
     cards = [Card(id, id.rpartition(".")[2], words, formula="", source="") for id, words in of_fields if "." in id]
