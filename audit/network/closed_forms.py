@@ -144,10 +144,11 @@ def form_of(module: nn.Module) -> Form | None:
         return _convolution if module.padding_mode == "zeros" else None
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         return _batch_norm if module.track_running_stats and not module.training else None
+    if isinstance(module, nn.Embedding):
+        return _embedding
     kinds: tuple[tuple[type[nn.Module], Form], ...] = (
         (nn.LayerNorm, _layer_norm),
         (nn.GroupNorm, _group_norm),
-        (nn.Embedding, _embedding),
         (nn.PReLU, _leaky),
     )
     return next((form for kind, form in kinds if type(module) is kind), None)
@@ -209,6 +210,7 @@ def _embedding(module: nn.Module, x: Tensor) -> VJP:
     """Every looked-up row gets the signal of each place where it was looked up."""
     assert isinstance(module, nn.Embedding)
     shape, width = module.weight.shape, module.embedding_dim
+    x = x.remainder(len(module.weight)).long()  # negative row numbers count from the end, where there are any
 
     def vjp(g: Tensor) -> dict[str, Tensor]:
         n, K = g.shape[:2]

@@ -121,10 +121,11 @@ def module_factors(
             return patches.columns(x).mT, g.flatten(2).mT
 
         return lambda x, g: Factors(x, g, cut, weight, bias)
-    if type(module) is nn.Embedding and weight:
+    if isinstance(module, nn.Embedding) and weight:
+        rows = len(module.weight)
 
         def look(x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-            return x.reshape(len(x), -1, 1), g.reshape(len(x), -1, g.shape[-1])
+            return x.remainder(rows).reshape(len(x), -1, 1), g.reshape(len(x), -1, g.shape[-1])
 
         return lambda x, g: Factors(x, g, look, looked_up=True)
     return None

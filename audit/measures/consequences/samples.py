@@ -84,6 +84,25 @@ class Samples:
         y = self.y[rows].to(f.device)
         return Answers.of(f.detach().double(), self.unchanged[rows], y, self.loss)
 
+    def unfilled(self) -> Answers:
+        """Room for answers, taken before any is there: small tensors kept between large ones would split the heap."""
+        loss, moved, wrong = torch.empty(3, len(self), dtype=torch.float64, device=self.unchanged.device)
+        if isinstance(self.loss, SquaredError):
+            return Answers(loss, moved, None, None)
+        one = self.answers(slice(0, 1), self.unchanged[:1])
+        assert one.wrong is not None and one.answer is not None
+        shape = (len(self), *one.wrong.shape[1:])
+        return Answers(loss, moved, wrong.new_empty(shape), one.answer.new_empty((len(self), *one.answer.shape[1:])))
+
+    def fill(self, room: Answers, rows: slice, f: Tensor) -> None:
+        """Puts the answers of a block of rows where there is room for them."""
+        part = self.answers(rows, f)
+        room.loss[rows], room.moved[rows] = part.loss, part.moved
+        if room.wrong is not None and part.wrong is not None:
+            room.wrong[rows] = part.wrong
+        if room.answer is not None and part.answer is not None:
+            room.answer[rows] = part.answer
+
     @property
     def before(self) -> Answers:
         """Of the network as it is."""

@@ -7,7 +7,6 @@ in pairs +δ and −δ, whose mean is free of the slope of the loss.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,7 +87,12 @@ def moved(
 
     A few samples at a time run once, and then again from the changed layer on.
     """
-    parts: defaultdict[Moved, list[list[Answers]]] = defaultdict(lambda: [[] for _ in range(2 * pairs)])
+    found = {
+        Moved(layer.name, kind, size): [samples.unfilled() for _ in range(2 * pairs)]
+        for layer in layers
+        for kind, own in sizes.items()
+        for size in own
+    }
     for rows in samples.blocks():
         run = Replay(samples.network, samples.fed(samples.x[rows]))
         for place, layer in enumerate(layers):
@@ -100,9 +104,8 @@ def moved(
                     for size in sizes[kind]:
                         with changed([weight], [size * delta]):
                             f = _behind(layer, run, samples, rows)
-                        answers = samples.answers(rows, f[: rows.stop - rows.start])
-                        parts[Moved(layer.name, kind, size)][draw].append(answers)
-    return {key: [Answers.joined(blocks) for blocks in by_draw] for key, by_draw in parts.items()}
+                        samples.fill(found[Moved(layer.name, kind, size)][draw], rows, f[: rows.stop - rows.start])
+    return found
 
 
 @torch.no_grad()

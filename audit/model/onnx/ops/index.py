@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from audit.model.onnx.ops.registry import operator
 from audit.model.onnx.ops.values import Ints, ints
@@ -34,7 +36,25 @@ def _wrap(index: Tensor, size: int) -> Tensor:
     return torch.where(index < 0, index + size, index).long()
 
 
-@operator("Gather", kind="embedding", weights={0: "weight"})
+class LookUp(nn.Embedding):
+    """An embedding that counts negative row numbers from the end, as ONNX does."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The rows, [..., width]."""
+        return super().forward(_wrap(input, self.num_embeddings))
+
+
+def _look_up(weights: Mapping[int, nn.Parameter], attributes: Mapping[str, Any]) -> nn.Module | None:
+    """Rows of one matrix: as an embedding of torch's, whose gradients have a closed form."""
+    if 0 not in weights or weights[0].dim() != 2 or attributes.get("axis", 0) % 2:
+        return None
+    rows, width = weights[0].shape
+    found = LookUp(rows, width, _weight=weights[0].data)
+    found.weight = weights[0]
+    return found
+
+
+@operator("Gather", kind="embedding", weights={0: "weight"}, own=_look_up)
 def _gather(x: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
     axis = axis % x.dim()
     picked = x.index_select(axis, _wrap(index, x.shape[axis]).flatten())

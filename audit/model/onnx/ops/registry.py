@@ -37,6 +37,8 @@ OBSOLETE = {"consumed_inputs", "is_test"}
 Function = Callable[..., Any]
 AnyFunction = TypeVar("AnyFunction", bound=Function)
 Converter = Callable[[OnnxNode, Graph], OperationConverterResult]
+Own = Callable[[Mapping[int, nn.Parameter], Mapping[str, Any]], nn.Module | None]
+"""From a node's weights and attributes, the module that does the same and is known by its class, where there is one."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Operator:
     weights: Mapping[int, str]
     keywords: frozenset[str] | None  # None: any attribute will do
     accepts: Callable[[Mapping[str, Any]], bool]
+    own: Own | None = None
 
     def knows(self, attributes: Mapping[str, Any]) -> bool:
         """Whether the function heeds all of these attributes."""
@@ -96,12 +99,16 @@ def operator(
     kind: str = "",
     weights: Mapping[int, str] | None = None,
     accepts: Callable[[Mapping[str, Any]], bool] = lambda attributes: True,
+    own: Own | None = None,
 ) -> Callable[[AnyFunction], AnyFunction]:
-    """Register a function as the converter of these operators, for every version of theirs."""
+    """Register a function as the converter of these operators, for every version of theirs.
+
+    A module of its `own` stands for a node in place of the function; it is called without the inputs that are weights.
+    """
 
     def register(function: AnyFunction) -> AnyFunction:
         for name in names:
-            entry = Operator(function, kind or name.lower(), weights or {}, _keywords(function), accepts)
+            entry = Operator(function, kind or name.lower(), weights or {}, _keywords(function), accepts, own)
             add_converter(name, version=0, domain=SCOPE + domain)(_Converter(entry))
         return function
 
@@ -137,9 +144,14 @@ class _Converter:
         if not bound or key not in graph.layers:
             weights = {i: graph.parameter(name) for i, name in bound.items()}
             like, single = torch.zeros((), dtype=graph.dtype), len(node.output_values) == 1
-            graph.layers[key] = Operation(self.operator, self.settings(node, graph), weights, like, single)
+            settings = self.settings(node, graph)
+            own = None if self.operator.own is None else self.operator.own(weights, settings)
+            graph.layers[key] = own or Operation(self.operator, settings, weights, like, single)
+        layer = graph.layers[key]
         inputs = tuple("" if i in bound else name for i, name in enumerate(names))
-        return OperationConverterResult(graph.layers[key], OnnxMapping(inputs, node.output_values))
+        if not isinstance(layer, Operation):
+            inputs = tuple(filter(None, inputs))
+        return OperationConverterResult(layer, OnnxMapping(inputs, node.output_values))
 
     def settings(self, node: OnnxNode, graph: Graph) -> dict[str, Any]:
         """The node's attributes, and what else the function asks for."""
