@@ -35,14 +35,16 @@ def range_fault(recipe: Recipe) -> str | None:
     return None
 
 
-def check_index(path: Path, twins: Sequence[Twin], recipes: Sequence[Recipe]) -> None:
-    """Refuses names that are none, the same twin twice, and recipes that cannot be trained by."""
+def check_index(path: Path, twins: Sequence[Twin], recipes: Sequence[Recipe], own: Mapping[str, float]) -> None:
+    """Refuses names that are none, the same twin twice, numbers beside none of the model's own, impossible recipes."""
     names = [twin.name for twin in twins]
     for name, twin in zip(names, twins, strict=True):
         if not NAME.fullmatch(name) or not 0 <= twin.seed < 2**63:
             raise UsageError(f"{path}: names a twin {name[:100]!r}, which is no name for its files; {ANEW}.")
     if len(set(names)) < len(names):
         raise UsageError(f"{path}: names the same twin twice; {ANEW}.")
+    if own and any(twin.numbers and own.keys().isdisjoint(twin.numbers) for twin in twins):
+        raise UsageError(f"{path}: has twins with other numbers than the model's; {ANEW}.")
     for fault in filter(None, map(range_fault, recipes)):
         raise UsageError(f"{path}: has a recipe whose {fault}; {ANEW}.")
 

@@ -187,7 +187,7 @@ def read_index(folder: Path) -> TwinSet:
     if index.schema != SCHEMA:
         raise UsageError(f"{path}: is of schema {index.schema!r}, not {SCHEMA}; make the twins anew.")
     recipes = [index.recipe, *index.families.values(), *(twin.recipe for twin in index.twins if twin.recipe)]
-    check_index(path, index.twins, recipes)
+    check_index(path, index.twins, recipes, index.model)
     return TwinSet(**{name: value for name, value in vars(index).items() if name != "schema"})
 
 

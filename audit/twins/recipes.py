@@ -18,18 +18,25 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+LONGEST = 10_000  # letters of a file: its parser's memory grows with the square of a key's parts
 NAMES = [each.name for each in fields(Recipe)]
 
 
 def read_recipe(path: Path) -> Recipe:
     """The recipe of a TOML file, its values at the top or under [recipe]."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8") if path.is_file() or not path.exists() else ""
+        if len(text) > LONGEST or (not text and path.exists()):  # or a pipe, which would be waited for
+            raise UsageError(f"{path}: is empty, no file, or longer than any recipe; name a recipe as TOML.")
+        values = tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({unreadable(error)}); name a recipe as TOML.") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # no TOML, a number of thousands of digits, nested too deep
         raise UsageError(f"{path}: is no TOML ({str(error).rstrip('.')}); write lines such as rate = 0.1.") from error
-    return recipe_of(values.get("recipe", values), str(path))
+    recipe = values.get("recipe", values)
+    if not isinstance(recipe, dict):
+        raise UsageError(f"{path}: recipe is {recipe!r}, not a table; write [recipe].")
+    return recipe_of(recipe, str(path))
 
 
 def recipe_of(values: dict[str, Any], where: str) -> Recipe:

@@ -53,6 +53,7 @@ CHANGES: list[Callable[[dict[str, Any]], Any]] = [
     lambda values: values["twins"].append(values["twins"][0]),
     lambda values: values["twins"][0].update(train_loss=float("nan")),
     lambda values: values["model"].update({"flatness.kappa": float("inf")}),
+    lambda values: values["twins"][0].update(numbers={"layers.other.flatness.kappa": 1.0}),
     lambda values: values["recipe"].update(rate=-1),
     lambda values: values["families"]["sgd"].update(batch=0),
     lambda values: values["families"]["sgd"].update(dropout=1.5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,16 @@ def test_what_is_no_recipe_is_refused(tmp_path: Path, text: str, said: str) -> N
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.toml: cannot be read \(No such file or directory\); name a recipe"):
         read_recipe(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "recipe = 1", f"rate = {'9' * 5000}", "a." * 20000 + "a = 1", "a = " + "[" * 9000]
+)
+def test_a_damaged_recipe_is_a_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "r.toml").write_text(text)
+    with pytest.raises(UsageError, match=r"r\.toml: (is|recipe is) .*; (name|write) "):
+        read_recipe(tmp_path / "r.toml")
+    (tmp_path / "r.toml").unlink()
+    os.mkfifo(tmp_path / "r.toml")
+    with pytest.raises(UsageError, match="no file"):
+        read_recipe(tmp_path / "r.toml")
