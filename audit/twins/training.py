@@ -72,6 +72,7 @@ class Goal:
 
     target: float  # mean train loss
     deadline: float = math.inf  # by time.monotonic: what is not finished then is given up
+    last: bool = False  # the network as it is at the end, not the best one that was looked at: of those that settle
 
 
 @dataclass
@@ -115,7 +116,7 @@ class Training:
                 self._epoch(goal)
                 self._restart_diverged()
                 self._release(goal)
-            self._look()
+            self._look(goal)
             for one in self._active:
                 one.interrupted = True
             self._finish(list(range(len(self._active))))
@@ -171,14 +172,16 @@ class Training:
         near = [one.losses[-1:] and one.losses[-1] <= NEAR * goal.target for one in self._active]
         if not (any(last) or any(near) or self._active[0].epochs % EVERY == 0):
             return
-        self._look()
+        self._look(goal)
         for one in self._active:
             one.reached = one.train_loss <= goal.target
         self._finish([place for place, one in enumerate(self._active) if one.reached or last[place]])
 
-    def _look(self) -> None:
+    def _look(self, goal: Goal) -> None:
         """Takes the exact train losses."""
         for place, (one, loss) in enumerate(zip(self._active, self._exact(), strict=True)):
+            if goal.last:
+                one.tensors = {}
             one.keep_better(loss, partial(self._tensors, place))
 
     def _tensors(self, place: int) -> Stacked:

@@ -102,7 +102,8 @@ def _change(place: Workplace, task: Task) -> Change:
         recipe = at_stable_rate(problem.architecture, problem.train, recipe)
     own = place.train_with is not train  # an owner's loop needs a target
     settles = kind.settles and problem.task != "regression" and not own
-    return Change(kind.name, kind.recipe(recipe), Goal(0.0 if settles else problem.target * kind.target, deadline))
+    goal = Goal(0.0, deadline, last=True) if settles else Goal(problem.target * kind.target, deadline)
+    return Change(kind.name, kind.recipe(recipe), goal)
 
 
 def _judge(problem: Problem, trained: Trained) -> Judged:
