@@ -20,7 +20,7 @@ from audit.settings import Settings
 
 def find_warnings(audit: Audit, results: Results, doctor: Doctor) -> list[str]:
     """What a reader must know before any number: a wrongly fed model, a leaked test split, a split of our making."""
-    warnings = _feeding_warnings(audit, doctor)
+    warnings = [probability_warning(audit.train_outcome), *_feeding_warnings(audit, doctor)]
     hygiene = results.measurements["hygiene"].network
     if isinstance(hygiene, Hygiene) and hygiene.leaked.void:
         warnings.append(f"The verdict is void. {hygiene.leaked.why[:1].upper()}{hygiene.leaked.why[1:]}")
@@ -66,6 +66,17 @@ def pixel_warning(data: Data, settings: Settings) -> str | None:
     return (
         "The inputs look like pixels, whole numbers from 0 to 255, and are fed as they are. If the model was trained "
         "on pixels between 0 and 1, say --scale 0.00392157; if it takes them as they are, say --scale 1."
+    )
+
+
+def probability_warning(train: Outcome) -> str | None:
+    """A sentence where the one score of a classifier is never outside 0 and 1, as a hidden sigmoid would have it."""
+    if train.wrong is None or train.scores.shape[1] != 1 or not ((train.scores >= 0) & (train.scores <= 1)).all():
+        return None
+    return (
+        "Every answer of the model lies between 0 and 1, so it is probably a probability whose final layer was not "
+        "recognised; it is taken for a score, positive for the second class. Export the model with its logits, or with "
+        "a plain sigmoid, before believing any number below."
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from audit.data.dataset import Data, Split
 from audit.network.records import Outcome
-from audit.run.reader_warnings import chance_warning, pixel_warning
+from audit.run.reader_warnings import chance_warning, pixel_warning, probability_warning
 from audit.settings import Settings
 
 CLASSES = ["a", "b", "c", "d"]
@@ -45,6 +45,16 @@ def test_regression_no_better_than_the_mean() -> None:
     assert chance_warning(Outcome(y + 0.1, y, y[:, 0] ** 2, None), None) is None
     warning = chance_warning(Outcome(100 * y + 7, y, y[:, 0] ** 2, None), None)
     assert warning is not None and "explains none of the variation of its own train targets" in warning
+
+
+def test_a_hidden_probability_is_not_taken_for_a_score_in_silence() -> None:
+    p = np.random.default_rng(0).random((50, 1))
+    labels = (p[:, 0] > 0.5).astype(int)
+    warning = probability_warning(Outcome(p, labels, np.zeros(50), np.zeros(50)))
+    assert warning is not None and "probably a probability whose final layer was not recognised" in warning
+    assert probability_warning(Outcome(p - 0.5, labels, np.zeros(50), np.zeros(50))) is None
+    assert probability_warning(Outcome(p, p, np.zeros(50), None)) is None  # targets between 0 and 1 are no fault
+    assert probability_warning(Outcome(np.hstack([p, p]), labels, np.zeros(50), np.zeros(50))) is None
 
 
 def pixels(x: np.ndarray, **knobs: object) -> str | None:
