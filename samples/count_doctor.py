@@ -28,7 +28,8 @@ from audit.network.loss import LOSS_OF_TASK
 from audit.network.records import Outcome
 from audit.report.doctor import Doctor
 from audit.report.plan import EXACT
-from audit.run.doctor import Patient, examine, run, with_class_order
+from audit.run.arrivals import run
+from audit.run.doctor import Patient, examine, with_class_order
 from audit.run.fitting import fit
 from audit.settings import Settings
 

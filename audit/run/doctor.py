@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from audit.data.dataset import Data
 from audit.data.doctor.class_order import class_order
@@ -16,20 +16,17 @@ from audit.data.doctor.feedings import TRIED, Feeding, as_fed, normalisations, o
 from audit.data.doctor.trials import Answers, compared, in_range, much_better
 from audit.data.fit import Fitting
 from audit.model.base import Model
-from audit.model.batches import accepts, batches
-from audit.model.batches import as_fed as cast
-from audit.model.foreign import quiet
-from audit.network.hooks import CONVOLUTIONS, hooked, is_fixed_batch_norm, modules_with_weights, scores
+from audit.model.batches import accepts
 from audit.network.loss import LOSS_OF_TASK
 from audit.network.records import Outcome
-from audit.report.doctor import BatchNormInput, ClassOrder, ConstantInputs, Doctor, FirstLayer
+from audit.report.doctor import ClassOrder, ConstantInputs, Doctor
 from audit.report.plan import Plan
+from audit.run.arrivals import batch_norms, first_layer, run
 from audit.settings import Settings
 
 SHARE = 0.03  # of the budget, that the trials may take
 PASSES = 16.0  # of each sample tried: the trials, counted twice for what is not counted
 LEAST = 16  # samples, however little the budget leaves
-CHUNK = 32  # samples run at once
 CLOSE = 0.02  # of the inputs' spread: two ways to feed that differ by less are one
 COMPARED = 8  # samples on which they are compared
 NAMED = 8  # constant features that are named
@@ -149,17 +146,6 @@ def _answers(patient: Patient, feedings: list[Feeding], stored: NDArray[np.gener
     return found
 
 
-@torch.no_grad()
-def run(model: Model, x: NDArray[np.generic]) -> Tensor:
-    """Scores [n, C] of samples as fed, float64, as the file's own arithmetic gives them."""
-    with quiet():
-        parts = [
-            scores(model.network, cast(model.network, torch.from_numpy(np.ascontiguousarray(part))))[:count]
-            for part, count in batches(x, model.input.batch or CHUNK)
-        ]
-    return torch.cat(parts).double().cpu()
-
-
 def _at_best(f: Tensor, y: Tensor, task: str) -> tuple[Tensor, float]:
     """Losses [n] of the scores times the one factor that makes their mean smallest, and that factor."""
     tried = [(LOSS_OF_TASK[task].value(factor * f, y), factor) for factor in SHARPNESSES]
@@ -195,83 +181,6 @@ def constant_inputs(data: Data) -> ConstantInputs | None:
         varying_in_test=int(others.sum()),
         names=[str(names[place]) for place in constant[:NAMED]],
     )
-
-
-# inside the network
-
-
-def batch_norms(model: Model, x: NDArray[np.generic]) -> list[BatchNormInput]:
-    """Each BatchNorm with statistics of its own, in the order of the network."""
-    arrived: dict[str, list[Tensor]] = {}
-    statistics: dict[str, tuple[Tensor, Tensor]] = {}
-    norms = {path: module for path, module in model.network.named_modules() if _has_statistics(module)}
-
-    def keep(path: str):  # type: ignore[no-untyped-def]
-        def hook(module: nn.Module, inputs: tuple[Tensor, ...], _output: Tensor) -> None:
-            statistics[path] = _statistics(module, inputs)
-            arrived.setdefault(path, []).append(_moments(inputs[0]))
-
-        return hook
-
-    if not norms:
-        return []
-    with hooked(model.network, {path: keep(path) for path in norms}):
-        run(model, x)
-    names = {path: model.names.get(path, path) for path in arrived}
-    return [_held(names[path], statistics[path], torch.stack(parts)) for path, parts in arrived.items()]
-
-
-def _has_statistics(module: nn.Module) -> bool:
-    live = isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None
-    return live or is_fixed_batch_norm(module)
-
-
-def _statistics(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """Running mean and variance: of the layer's own, or handed to an operator of an ONNX file."""
-    if is_fixed_batch_norm(module):
-        return inputs[3], inputs[4]
-    assert isinstance(module.running_mean, Tensor) and isinstance(module.running_var, Tensor)
-    return module.running_mean, module.running_var
-
-
-def _moments(x: Tensor) -> Tensor:
-    """Mean and mean square of each channel of [n, C, …], as [2, C]."""
-    flat = x.double().movedim(1, 0).flatten(1)
-    return torch.stack([flat.mean(1), flat.square().mean(1)])
-
-
-def _held(name: str, statistics: tuple[Tensor, Tensor], parts: Tensor) -> BatchNormInput:
-    mean, square = parts.mean(0)
-    running_mean, deviation = statistics[0].double(), statistics[1].double().sqrt().clamp_min(1e-12)
-    spread = (square - mean.square()).clamp_min(0).sqrt() / deviation
-    shift = (mean - running_mean).abs() / deviation
-    return BatchNormInput(name=name, shift=float(shift.median()), spread=float(spread.median()))
-
-
-def first_layer(model: Model, x: NDArray[np.generic]) -> FirstLayer | None:
-    """The dense layer or convolution that comes first, and how far its answers spread without their bias."""
-    seen: list[tuple[str, float]] = []
-    layers = {
-        path: module
-        for path, module in modules_with_weights(model.network).items()
-        if isinstance(module, (nn.Linear, *CONVOLUTIONS))
-    }
-
-    def keep(path: str):  # type: ignore[no-untyped-def]
-        axis = -1 if isinstance(layers[path], nn.Linear) else 1
-        return lambda _module, _inputs, answer: seen.append((path, _spread(answer, axis)))
-
-    with hooked(model.network, {path: keep(path) for path in layers}):
-        run(model, x[:CHUNK])
-    if not seen or x.dtype.kind != "f":
-        return None
-    path, spread = seen[0]
-    return FirstLayer(name=model.names.get(path, path), lowest=float(x.min()), highest=float(x.max()), spread=spread)
-
-
-def _spread(answer: Tensor, axis: int) -> float:
-    """The median over units of the standard deviation of their answers [n, …], units along `axis`."""
-    return float(answer.double().movedim(axis, 0).flatten(1).std(1, correction=0).median())
 
 
 # the order of the classes
