@@ -201,7 +201,7 @@ def test_a_command_that_fails_says_why(tmp_path):
 
 
 ROW = Row(
-    *("toy", 88_474, ".pt2", "3 measured, 0 passed by", "done", 0, 12.0, 20.0, 10**9, 2 * 10**9, 4.0, 100, None),
+    *("toy", 88_474, ".pt2", "3 measured, 0 passed by", "done", 0, 12.0, 20.0, 10**9, 2 * 10**9, 4.0, 6.0, 100, None),
     seconds_limit=15,
     bytes_limit=2e9,
     epochs_limit=5,
