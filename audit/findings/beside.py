@@ -23,6 +23,7 @@ CHANGES = {
     "flat": "with a flatness penalty",
 }
 """How the twins of a kind were trained, behind "trained"."""
+CHANCE = "showed nothing that chance among so many trials does not explain"
 TRIED = {
     "decay": "weight decay",
     "loud": "larger steps or smaller batches",
@@ -73,7 +74,7 @@ def tried(report: Report, *kinds: str) -> Remedy | None:
 
 def came_of(report: Report, remedy: Remedy) -> str:
     """What came of a change, as a sentence that begins with it and has no full stop."""
-    came = {"helps": "helped", "hurts": "hurt", "no difference": "made no difference", "cannot tell": "settled nothing"}
+    came = {"helps": "helped", "hurts": "hurt", "no difference": "made no difference", "cannot tell": CHANCE}
     return (
         f"{TRIED.get(remedy.kind, remedy.kind)} was tried here and {came[remedy.verdict]}: "
         f"{effect(report, remedy.effect)}{_ends(report, remedy)} on test, {remedy.twins} networks"

@@ -88,7 +88,7 @@ RULE = FindingRule(
         "account for it; good: neither"
     ),
     source="Counting: the same networks on two sets of samples that none of them has seen.",
-    origin="0.1 % and a tenth are conventions; counted on networks of known faults in docs/twins.md.",
+    origin="0.1 % and a tenth are conventions; how often they are right on networks of known faults was not counted.",
     cannot_tell="Whether both splits are like what the model will meet in use.",
     find=find,
 )

@@ -43,7 +43,7 @@ def _nothing(report: Report, tried: list[Remedy]) -> Observation:
         explanation=(
             f"Networks of this architecture were trained on these data as usual and with one change at a time: "
             f"{listed([_called(remedy) for remedy in tried], 8)}. The best of these changed the test error by "
-            f"{effect(report, best.effect)}, which chance explains."
+            f"{effect(report, best.effect)}, which chance among so many explains."
         ),
         advice="Do not expect much of another recipe; look at the data and the architecture first.",
         evidence=("twins.remedies[0].effect", "twins.remedies[0].ci95"),

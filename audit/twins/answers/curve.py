@@ -21,7 +21,7 @@ from audit.twins.index import Twin, TwinSet
 
 STEPS = ("quarter", "half", "plain")
 LEAST = 3  # twins at each point
-OFF = 0.04  # deviation of the true slope from the foretold one: 12 curves of dense networks, three sets of images
+OFF = 0.04  # deviation of the true slope from the foretold one: 12 forecasts for dense networks on three sets of images
 LEAST_ERRORS = 5.0  # wrong answers in the mean, below which a slope is chance
 NOT_MADE = "twins on a quarter, a half and all of the train samples are needed, three or more of each"
 NO_ERRORS = "twins make too few mistakes for a curve"
