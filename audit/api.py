@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils.data import DataLoader, Dataset
 
+    from audit.twins.in_memory import OwnTraining
     from audit.twins.index import Recipe, TwinSet
     from audit.twins.kinds import Kind
-    from audit.twins.owner import OwnTraining
 
     Samples = tuple[Any, Any] | Dataset[Any] | DataLoader[Any] | str | Path
 

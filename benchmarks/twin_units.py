@@ -22,7 +22,7 @@ from audit.settings import Settings
 from audit.twins.index import Recipe
 from audit.twins.kinds import all_samples
 from audit.twins.make import at_once
-from audit.twins.measure import measuring
+from audit.twins.outcomes import measuring
 from audit.twins.problem import set_problem
 from audit.twins.training import Goal, Training
 

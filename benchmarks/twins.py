@@ -21,7 +21,7 @@ from audit.run.progress import Progress
 from audit.settings import Settings
 from audit.twins.index import Recipe
 from audit.twins.kinds import all_samples
-from audit.twins.measure import measuring
+from audit.twins.outcomes import measuring
 from audit.twins.problem import Problem, set_problem
 from audit.twins.start import drawn_start
 from audit.twins.training import Goal, Training

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import NormalDist
 
-from audit.findings.conditions import broken_blocks, why_no_gap
-from audit.findings.sentences import sentence, some
+from audit.findings.rule import broken_blocks, sentence, some, why_no_gap
 from audit.maths.shares import wilson
 from audit.measures.gap.block import ClassGap
 from audit.measures.report import Report

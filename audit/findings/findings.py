@@ -7,10 +7,20 @@ from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
 from audit.findings.bottom_line import bottom_line
-from audit.findings.conditions import above_zero, below_zero, broken_blocks, why_no_gap
-from audit.findings.rule import FindingRule, Observation
+from audit.findings.rule import (
+    FindingRule,
+    Observation,
+    above_zero,
+    below_zero,
+    broken_blocks,
+    label,
+    listed,
+    sentence,
+    some,
+    unit,
+    why_no_gap,
+)
 from audit.findings.rules import RULES
-from audit.findings.sentences import label, listed, sentence, some, unit
 from audit.measures.catalogue import CATALOGUE
 from audit.measures.report import Report
 from audit.report.numbers import number

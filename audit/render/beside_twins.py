@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from audit.findings.beside import TRIED, came_of, level_of, trained
-from audit.findings.sentences import capital, listed, sentence, some
+from audit.findings.rule import capital, listed, sentence, some
 from audit.measures.report import Report
 from audit.render.gallery import Pictures, pictures
 from audit.report.blocks import Thumbnail

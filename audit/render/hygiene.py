@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from audit.findings.sentences import label as label
-from audit.findings.sentences import within
+from audit.findings.rule import label as label
+from audit.findings.rule import within
 from audit.measures.hygiene.block import ClassBalance, Hygiene, SuspectedMislabels
 from audit.measures.report import Report
 from audit.report.fields import Interval

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from audit.findings.sentences import sentence
+from audit.findings.rule import sentence
 from audit.measures.catalogue import CATALOGUE
 from audit.measures.report import Report
 from audit.report.plan import PlannedStage

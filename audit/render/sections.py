@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
-from audit.findings.sentences import layer as called
+from audit.findings.rule import layer as called
 from audit.measures.catalogue import CATALOGUE, KEYS_OF_LAYERS
 from audit.measures.duality.block import DualityBlock, FlatPart, GapOverPairs, SharpPart
 from audit.measures.fisher.block import PacBayes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath, PureWindowsPath
 
-from audit.findings.sentences import asked, explained, within
-from audit.findings.sentences import scores as scores
-from audit.findings.sentences import unit as unit
+from audit.findings.rule import asked, explained, within
+from audit.findings.rule import scores as scores
+from audit.findings.rule import unit as unit
 from audit.measures.report import LayerReport, Report
 from audit.report.fields import Interval
 from audit.report.numbers import number, percent, points

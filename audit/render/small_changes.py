@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.findings.sentences import layer as called
+from audit.findings.rule import layer as called
 from audit.measures.consequences.block import Consequence, Consequences, Theory
 from audit.report.numbers import interval, number, percent, points, share
 

@@ -8,7 +8,7 @@ from typing import Any
 from audit.findings.bottom_line import bottom_line as found_line
 from audit.findings.bottom_line import of_hundred as of_hundred
 from audit.findings.findings import FIRST_PAGE
-from audit.findings.sentences import layer as called
+from audit.findings.rule import layer as called
 from audit.measures.report import Report
 from audit.render.cards import ALL_CARDS
 from audit.report.fields import Interval

@@ -16,9 +16,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from audit.errors import UsageError
-from audit.twins.parcel import Parcel, parcel_of
 from audit.twins.work import Task, Workplace
-from audit.twins.worker import Answer, alone, attempt
+from audit.twins.worker import Answer, Parcel, alone, attempt, parcel_of
 
 ADDRESS = "RAY_ADDRESS"
 PATIENCE = 10.0  # seconds, until a machine counts as not there

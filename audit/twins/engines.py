@@ -16,10 +16,9 @@ import torch
 from audit.errors import UsageError
 from audit.settings.limits import budget_bytes
 from audit.twins.cluster import Cluster, check_installed
-from audit.twins.parcel import CannotTravel
 from audit.twins.pool import Pool
 from audit.twins.work import Made, Task, Workplace, make
-from audit.twins.worker import Answer
+from audit.twins.worker import Answer, CannotTravel
 
 EngineName = Literal["local", "ray"]
 ATTEMPTS = 3  # at a task whose worker is lost

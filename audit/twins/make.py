@@ -13,12 +13,12 @@ from pathlib import Path
 
 from audit.errors import UsageError
 from audit.twins.engines import Engine, EngineName
-from audit.twins.families import ORDINARY, at_stable_rate, nearest_family, other_starts
 from audit.twins.index import INDEX, About, Recipe, TwinSet, read_twins, write_twins, write_weights
 from audit.twins.kinds import KINDS, Kind
-from audit.twins.measure import measuring
-from audit.twins.pace import Pace
+from audit.twins.outcomes import measuring
+from audit.twins.pool import Pace
 from audit.twins.problem import Problem
+from audit.twins.recipes import ORDINARY, at_stable_rate, nearest_family, other_starts
 from audit.twins.training import Architecture
 from audit.twins.work import Made, Task, TrainWith, Workplace, train
 

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from audit.data.dataset import Data, Split
 from audit.errors import ModelError
+from audit.maths.blocks import blocks
 from audit.model.base import Model
 from audit.model.batches import as_fed
+from audit.network.hooks import hooked, is_fixed_batch_norm, scores
 from audit.run.pipeline import Prepared, Sources, prepare
 from audit.run.progress import Progress
 from audit.run.temperature import tempered
 from audit.settings import Settings
 from audit.twins.index import About, Recipe
-from audit.twins.norms import with_live_norms
 from audit.twins.optimizers import Stacked
 from audit.twins.outcomes import all_scores, losses
 from audit.twins.stack import chain_of
 from audit.twins.start import unknown_layers
-from audit.twins.tail import tail_of
 from audit.twins.training import Architecture, Lesson, Samples, Trained
 
 PROBED = 8  # samples that a chain of dense layers is recognised on
@@ -144,3 +145,93 @@ def _positions(split: Split) -> NDArray[np.int64]:
 def _digest(network: nn.Module) -> str:
     shapes = [(name, tuple(value.shape)) for name, value in network.named_parameters()]
     return hashlib.sha256(f"{network}{shapes}".encode()).hexdigest()
+
+
+# Batch normalisation that an ONNX file holds with fixed statistics, made into a layer that learns its own.
+
+
+class BatchNorm(nn.modules.batchnorm._BatchNorm):
+    """Over the samples and all positions of each channel, whatever the dimensions."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Any will do."""
+
+
+def with_live_norms(network: nn.Module) -> nn.Module:
+    """The network, changed in place: it answers as before in use, and takes the batch's statistics in training."""
+    if not isinstance(network, fx.GraphModule):
+        return network
+    for node in network.graph.nodes:
+        if node.op == "call_module" and is_fixed_batch_norm(network.get_submodule(node.target)):
+            operation = network.get_submodule(node.target)
+            x, _, _, mean, variance = node.args
+            statistics = [_constant(network, part) for part in (mean, variance)]
+            network.set_submodule(node.target, _layer(operation, *statistics))
+            node.args = (x,)
+    network.graph.eliminate_dead_code()
+    network.recompile()
+    return network
+
+
+def _constant(network: fx.GraphModule, node: fx.Node) -> Tensor:
+    return network.get_buffer(str(node.target))
+
+
+def _layer(operation: nn.Module, mean: Tensor, variance: Tensor) -> BatchNorm:
+    settings = getattr(operation, "settings", {})
+    layer = BatchNorm(len(mean), eps=settings.get("epsilon", 1e-5)).to(mean.dtype)
+    state: dict[str, Tensor] = {"weight": operation.get_parameter("weight"), "bias": operation.get_parameter("bias")}
+    state |= {"running_mean": mean, "running_var": variance, "num_batches_tracked": torch.tensor(0)}
+    layer.load_state_dict(state)
+    return layer.requires_grad_(False)
+
+
+# The dense tail of a network on the model's own features: cheap twins for what they can answer.
+#
+# Their inner numbers are not those of whole twins, so they are no band; they tell what more data are worth, whether
+# test is like train, whose the errors are, and what changes of the head do.
+
+
+PROBED, AT_ONCE = 8, 256
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The layers from one dense layer to the scores."""
+
+    trunk: nn.Module  # the whole network, which stays as it is
+    first: str  # path of the tail's first layer in it
+    architecture: Architecture
+
+    @torch.no_grad()
+    def features(self, x: Tensor) -> Tensor:
+        """What the first layer of the tail is given [n, features]."""
+        parts = [_given(self.trunk, self.first, x[part]) for part in blocks(len(x), 1, AT_ONCE)]
+        return torch.cat(parts)
+
+
+@torch.no_grad()
+def tail_of(network: nn.Module, x: Tensor, name: str) -> Tail:
+    """The longest chain of dense layers that ends in the scores; checked on the samples x [n, …]."""
+    order: list[str] = []
+    leaves = [path for path, module in network.named_modules() if path and not any(True for _ in module.children())]
+    with hooked(network, {path: lambda *_, path=path: order.append(path) for path in leaves}):
+        scores(network, x[:PROBED])
+    dense = [place for place, path in enumerate(order) if isinstance(network.get_submodule(path), nn.Linear)]
+    for place in dense:
+        given = _given(network, order[place], x[:PROBED])
+        layers = OrderedDict((path.replace(".", "_"), network.get_submodule(path)) for path in order[place:])
+        tail = nn.Sequential(layers)
+        chain = chain_of(tail, given) if given.dim() == 2 else None
+        if chain is not None and torch.allclose(tail(given), scores(network, x[:PROBED]), rtol=1e-4, atol=1e-4):
+            return Tail(network, order[place], Architecture(tail, chain))
+    raise ModelError(
+        f"{name}: does not end in dense layers one behind the other, so it has no tail to be trained anew."
+    )
+
+
+def _given(network: nn.Module, path: str, x: Tensor) -> Tensor:
+    kept: list[Tensor] = []
+    with hooked(network, {path: lambda _module, inputs, _output: kept.append(inputs[0])}):
+        network(x)
+    return kept[-1]

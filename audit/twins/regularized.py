@@ -13,9 +13,8 @@ from torch import Tensor
 
 from audit.network.loss import LOSS_OF_TASK
 from audit.twins.index import Recipe
-from audit.twins.losses import LOSSES, LossAndGradient
 from audit.twins.optimizers import Gradient, Product
-from audit.twins.stack import DenseStack, Stack
+from audit.twins.stack import LOSSES, DenseStack, LossAndGradient, Stack
 
 ALPHA, PARTS = 1e-4, 8
 

@@ -19,7 +19,7 @@ from audit.twins.answers.beside import beside_twins
 from audit.twins.checked import ANEW
 from audit.twins.index import INDEX, TwinSet, cached, read_twins
 from audit.twins.make import Say, Wish, make_folder
-from audit.twins.measure import measuring
+from audit.twins.outcomes import measuring
 from audit.twins.problem import set_problem
 
 CLOSE = 0.01  # relative difference of two train losses, one of them perhaps on fewer samples

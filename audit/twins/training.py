@@ -17,10 +17,9 @@ from torch import Tensor, nn
 from audit.maths.blocks import blocks
 from audit.network.loss import LOSS_OF_TASK
 from audit.twins.index import Recipe
-from audit.twins.losses import LOSSES
 from audit.twins.optimizers import Stacked, optimizer_for
 from audit.twins.regularized import adjustment
-from audit.twins.stack import AnyStack, Chain, DenseStack, Stack
+from audit.twins.stack import LOSSES, AnyStack, Chain, DenseStack, Stack
 from audit.twins.start import drawn_start
 
 AT_ONCE = 1000  # samples of a network in one pass over all of them

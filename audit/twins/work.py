@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.settings.limits import budget_bytes
-from audit.twins.families import at_stable_rate
 from audit.twins.index import Outcomes, Recipe, Twin, Unseen
 from audit.twins.kinds import Kind
-from audit.twins.measure import Measuring
-from audit.twins.outcomes import Judged, judge
+from audit.twins.outcomes import Judged, Measuring, judge
 from audit.twins.problem import Problem
+from audit.twins.recipes import at_stable_rate
 from audit.twins.training import Architecture, Goal, Lesson, Samples, Trained, Training
 
 

@@ -21,8 +21,7 @@ from audit.run.pipeline import prepare
 from audit.run.progress import Progress
 from audit.run.temperature import tempered
 from audit.settings import Settings
-from audit.twins.measure import NOT_NEEDED, measuring
-from audit.twins.outcomes import judge
+from audit.twins.outcomes import NOT_NEEDED, judge, measuring
 from audit.twins.stack import chain_of
 from audit.twins.training import Architecture, Samples, Trained
 

@@ -11,18 +11,8 @@ import pytest
 from mutations import example
 from places import SAMPLES
 
-from audit.findings.rules import (
-    batch_norm,
-    class_order,
-    constant_inputs,
-    hardly_better,
-    input_range,
-    negative_gap,
-    preprocessing,
-    validation_split,
-    weak_class,
-    wrong_input,
-)
+from audit.findings.rules import classes, feeding, guessing, splits
+from audit.findings.rules.gap import NEGATIVE_GAP, find_negative_gap
 from audit.maths.shares import difference_interval, wilson
 from audit.measures.report import Report
 from audit.report.doctor import ConstantInputs
@@ -40,16 +30,16 @@ def test_equally_hard_classes_are_hardly_ever_called_weak_and_a_weak_one_mostly_
     rng = np.random.default_rng(0)
     draws, n = 2000, 100
     chances = rng.choice([0.02, 0.1, 0.3], draws)
-    equal = [weak_class.find(with_classes(rng.binomial(n, [p] * 10) / n, n)) is not None for p in chances]
+    equal = [classes.find_weak_class(with_classes(rng.binomial(n, [p] * 10) / n, n)) is not None for p in chances]
     assert np.mean(equal) < 0.01
-    weak = [weak_class.find(with_classes(rng.binomial(n, [0.4] + [0.1] * 9) / n, n)) for _ in range(300)]
+    weak = [classes.find_weak_class(with_classes(rng.binomial(n, [0.4] + [0.1] * 9) / n, n)) for _ in range(300)]
     assert np.mean([one is not None for one in weak]) > 0.9
     assert all("class 0 than on the whole" in one.title for one in weak if one is not None)
 
 
 @pytest.mark.parametrize("samples", [5, 9])
 def test_a_class_of_few_samples_is_not_judged(samples: int) -> None:
-    assert weak_class.find(with_classes([1.0] + [0.05] * 9, samples)) is None
+    assert classes.find_weak_class(with_classes([1.0] + [0.05] * 9, samples)) is None
 
 
 def test_hardly_better_follows_the_commonest_class_and_leaves_guessers_to_their_own_rule() -> None:
@@ -60,9 +50,9 @@ def test_hardly_better_follows_the_commonest_class_and_leaves_guessers_to_their_
         gap = replace(report.gap, test_accuracy=accuracy, test_accuracy_ci95=wilson(accuracy, 1000), per_class=[])
         return replace(report, gap=gap, data=replace(report.data, test=replace(report.data.test, class_counts=counts)))
 
-    assert hardly_better.find(of(0.95)) is None
-    assert hardly_better.find(of(0.805)).level == "watch"  # type: ignore[union-attr]
-    assert "would be right on 80 %" in hardly_better.find(of(0.805)).explanation  # type: ignore[union-attr]
+    assert guessing.find_hardly_better(of(0.95)) is None
+    assert guessing.find_hardly_better(of(0.805)).level == "watch"  # type: ignore[union-attr]
+    assert "would be right on 80 %" in guessing.find_hardly_better(of(0.805)).explanation  # type: ignore[union-attr]
 
 
 def test_a_gap_below_zero_is_watched_and_one_around_zero_is_not() -> None:
@@ -70,7 +60,7 @@ def test_a_gap_below_zero_is_watched_and_one_around_zero_is_not() -> None:
     gaps = {(-0.05, -0.01): True, (-0.02, 0.01): False, (0.01, 0.2): False}
     for bounds, speaks in gaps.items():
         gap = replace(report.gap, error_gap=sum(bounds) / 2, error_gap_ci95=bounds)
-        assert (negative_gap.find(replace(report, gap=gap)) is not None) == speaks
+        assert (find_negative_gap(replace(report, gap=gap)) is not None) == speaks
 
 
 def test_the_rates_that_negative_gap_quotes() -> None:
@@ -86,15 +76,15 @@ def test_the_rates_that_negative_gap_quotes() -> None:
 
     clean = [row for row in rows if "wrong" not in row["recipe"]]
     stopped = [row for row in rows if row["recipe"] == "short-wrong-25"]
-    origin = negative_gap.RULE.origin
+    origin = NEGATIVE_GAP.origin
     assert f"{sum(map(below, clean))} of {len(clean)} with clean train labels" in origin
     assert f"for {sum(map(below, stopped))} of {len(stopped)} that were stopped" in origin
 
 
 def test_a_validation_split_is_told_by_its_name() -> None:
     report = example("example")
-    assert validation_split.find(report) is None
-    found = validation_split.find(replace(report, data=replace(report.data, test_is_validation=True)))
+    assert splits.find_validation_split(report) is None
+    found = splits.find_validation_split(replace(report, data=replace(report.data, test_is_validation=True)))
     assert found is not None and found.level == "watch"
 
 
@@ -105,7 +95,7 @@ def test_constant_inputs(constant: int, varying: int, level: str | None) -> None
     report = example("example")
     assert report.doctor is not None
     block = ConstantInputs(features=9, constant=constant, varying_in_test=varying, names=["a"] * constant)
-    found = constant_inputs.find(replace(report, doctor=replace(report.doctor, constant_inputs=block)))
+    found = feeding.find_constant_inputs(replace(report, doctor=replace(report.doctor, constant_inputs=block)))
     assert (None if found is None else found.level) == level
 
 
@@ -123,6 +113,7 @@ def test_one_cause_is_named_once() -> None:
         first_layer=replace(doctor.first_layer, spread=500.0),
     )
     report = replace(report, doctor=sick)
-    rules = (preprocessing, class_order, batch_norm, input_range, wrong_input)
-    assert [rule.RULE.id for rule in rules if rule.find(report) is not None] == ["preprocessing"]
-    assert "Say --mean 0.5 --std 0.5 and audit again" in preprocessing.find(report).advice  # type: ignore[union-attr]
+    fed = (feeding.PREPROCESSING, feeding.CLASS_ORDER, feeding.BATCH_NORM, feeding.INPUT_RANGE)
+    rules = (*fed, guessing.WRONG_INPUT)
+    assert [rule.id for rule in rules if rule.find(report) is not None] == ["preprocessing"]
+    assert "Say --mean 0.5 --std 0.5 and audit again" in feeding.find_preprocessing(report).advice  # type: ignore[union-attr]

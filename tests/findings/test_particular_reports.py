@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mutations import example
 
 from audit.findings import add_findings
-from audit.findings.conditions import guesses
+from audit.findings.rule import guesses
 from audit.maths.resample import Bootstrap
 from audit.measures.gap.measure import measure_gap
 from audit.measures.report import Report

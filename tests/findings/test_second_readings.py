@@ -10,8 +10,8 @@ from mutations import example
 from test_particular_reports import findings, open_questions, with_hygiene
 
 from audit.findings import add_findings
-from audit.findings.conditions import guesses
-from audit.findings.rules import gap_layers
+from audit.findings.rule import guesses
+from audit.findings.rules.steep import find_gap_layers
 from audit.maths.resample import Bootstrap
 from audit.measures.gap.measure import measure_gap
 from audit.measures.report import Report
@@ -112,8 +112,8 @@ def test_near_twins_are_natural_up_to_the_interval_of_those_within_train(count: 
 def test_layers_of_a_regression_are_not_ranked() -> None:
     report = example("example")
     steep = replace(report, gap=replace(report.gap, error_gap_ci95=(0.05, 0.09)))
-    assert gap_layers.find(steep) is not None
-    assert gap_layers.find(replace(steep, model=replace(steep.model, task="regression"))) is None
+    assert find_gap_layers(steep) is not None
+    assert find_gap_layers(replace(steep, model=replace(steep.model, task="regression"))) is None
 
 
 def test_units_stuck_at_a_ceiling_are_not_said_to_be_superfluous() -> None:

@@ -13,13 +13,11 @@ from scipy import stats
 from twin_sets import KEYS, numbers, outcomes, twin, twin_set
 
 from audit.twins.answers.bands import NAMES, band_of, inner_bands, percentile, predicted
-from audit.twins.answers.curve import curve
-from audit.twins.answers.errors import labels_in_doubt
+from audit.twins.answers.data import curve, held_out
+from audit.twins.answers.errors import labels_in_doubt, remedies
 from audit.twins.answers.likeness import FLOOR, Discriminant, likeness
-from audit.twins.answers.remedies import remedies
-from audit.twins.answers.splits import held_out
 from audit.twins.index import Twin, TwinSet, Unseen
-from audit.twins.measure import OF_LAYERS, OF_NETWORK
+from audit.twins.outcomes import OF_LAYERS, OF_NETWORK
 
 EXACT = 1e-10
 FAMILIES = 400

@@ -19,8 +19,7 @@ from audit.settings import Settings
 from audit.twins.index import Recipe, read_weights
 from audit.twins.kinds import chosen_kinds
 from audit.twins.make import Wish, make_folder
-from audit.twins.norms import with_live_norms
-from audit.twins.problem import set_problem
+from audit.twins.problem import set_problem, with_live_norms
 from audit.twins.stack import AnyStack
 
 

@@ -18,13 +18,13 @@ from audit.run.pipeline import files_of
 from audit.run.progress import Progress
 from audit.settings import Settings
 from audit.twins.kinds import KINDS
-from audit.twins.parcel import CannotTravel, parcel_of, saved_parcel
 from audit.twins.problem import set_problem
+from audit.twins.worker import CannotTravel, parcel_of, saved_parcel
 
 OPEN = """
 import sys, torch
 from pathlib import Path
-from audit.twins.parcel import saved_parcel
+from audit.twins.worker import saved_parcel
 for folder in map(Path, sys.argv[1:]):
     network, x = saved_parcel(folder).opened()
     torch.save(network(x).detach(), folder / "scores.pt")

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from twin_cases import blobs, small_architecture, small_network, small_samples
 
 from audit.twins.index import Recipe
-from audit.twins.losses import LOSSES
 from audit.twins.optimizers import optimizer_for
-from audit.twins.stack import AnyStack, DenseStack, Stack, chain_of
+from audit.twins.stack import LOSSES, AnyStack, DenseStack, Stack, chain_of
 from audit.twins.start import drawn_start
 
 RECIPES = {

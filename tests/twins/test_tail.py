@@ -17,8 +17,7 @@ from audit.settings import Settings
 from audit.twins.index import Recipe
 from audit.twins.kinds import chosen_kinds
 from audit.twins.make import Wish, make_folder
-from audit.twins.problem import set_problem
-from audit.twins.tail import tail_of
+from audit.twins.problem import set_problem, tail_of
 
 
 class Trunk(nn.Module):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from audit.findings.conditions import above_zero, below_zero
-from audit.findings.rule import FindingRule, Observation
-from audit.findings.sentences import some, unit, within
+from audit.findings.rule import FindingRule, Observation, above_zero, below_zero, some, unit, within
 from audit.measures.calibration.block import Confidence, ConfidenceBin, Coverage, OutputErrors, Scaling
 from audit.measures.report import Report
 from audit.report.numbers import interval, number, percent, points, share

@@ -13,11 +13,9 @@ from audit.data.dataset import Data
 from audit.measures.report import Report
 from audit.report.twins import HeldOut, Labels, Twins, TwinsOfKind
 from audit.twins.answers.bands import inner_bands, test_band
-from audit.twins.answers.curve import curve
-from audit.twins.answers.errors import labels_in_doubt, whose_errors
+from audit.twins.answers.data import curve, held_out
+from audit.twins.answers.errors import labels_in_doubt, remedies, whose_errors
 from audit.twins.answers.likeness import likeness
-from audit.twins.answers.remedies import remedies
-from audit.twins.answers.splits import held_out
 from audit.twins.index import Recipe, Twin, TwinSet
 from audit.twins.kinds import KINDS
 

@@ -1,22 +1,23 @@
-"""Was the model taught wrong labels?"""
+"""Was the model taught wrong labels, do equal inputs have different answers, are test samples almost train samples?"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from audit.findings.conditions import gap_is_real, labels_in_doubt
-from audit.findings.rule import FindingRule, Observation
-from audit.findings.sentences import within
-from audit.findings.steep_shares import SteepShare, hidden_steep_shares, spread_out, told
+from audit.findings.rule import NO_LIMIT, FindingRule, Observation, gap_is_real, label, labels_in_doubt, some, within
+from audit.findings.rules.steep import SteepShare, hidden_steep_shares, spread_out, told
 from audit.measures.hygiene.block import Suspect, SuspectedMislabels
 from audit.measures.report import Report
 from audit.report.numbers import number, percent, share
+
+# Was the model taught wrong labels?
+
 
 LABELS = "hygiene.suspected_mislabels"
 NAMED = 8  # suspects that the advice names
 
 
-def find(report: Report) -> Observation | None:
+def find_mislabelled(report: Report) -> Observation | None:
     """Neighbours that disagree; a concern where the gap also has the shape that wrong labels gave."""
     if report.hygiene is None or not labels_in_doubt(report):
         return None
@@ -102,7 +103,7 @@ def _named(suspect: Suspect) -> str:
     return f"{suspect.index} ({suspect.label}, neighbours {suspect.neighbours_label})"
 
 
-RULE = FindingRule(
+MISLABELLED = FindingRule(
     id="mislabelled",
     title="Wrong train labels",
     meaning="Whether train labels contradict those of similar samples, and the gap looks as if they were learnt.",
@@ -127,5 +128,102 @@ RULE = FindingRule(
         "Whether a listed label is wrong or its sample merely odd. Labels that are wrong in test as well do not show, "
         "and test samples that are easier than train samples look like wrong train labels."
     ),
-    find=find,
+    find=find_mislabelled,
+)
+
+
+# Do equal inputs have different answers?
+
+
+def find_conflicts(report: Report) -> Observation | None:
+    """Speaks where an input is in train with two answers."""
+    if report.hygiene is None or not report.hygiene.conflicting_labels:
+        return None
+    total, found, name = report.hygiene.conflicting_labels, report.hygiene.conflicts, label(report)
+    return Observation(
+        level="note",
+        title=f"{some(total, 'sample has', 'samples have')} a twin in train with another {name}",
+        explanation=(
+            f"The inputs of {some(found.within_train, 'train sample')} and {some(found.across_splits, 'test sample')} "
+            f"are in train with another {name}, so no model can be right on all of them. Either a {name} is wrong, or "
+            "the input does not hold the answer."
+        ),
+        advice=(
+            f"Look at the samples in the section on data hygiene; settle which {name} is right or add what sets them "
+            "apart."
+        ),
+        evidence=(
+            "hygiene.conflicting_labels",
+            "hygiene.conflicts.within_train",
+            "hygiene.conflicts.across_splits",
+            "hygiene.conflicts.train",
+            "hygiene.conflicts.test",
+        ),
+    )
+
+
+CONFLICTS = FindingRule(
+    id="conflicting-answers",
+    title="Conflicting answers",
+    meaning="Whether the same input appears in train with different labels or targets.",
+    conditions="note: at least one such sample",
+    source="Counting; see the card hygiene.conflicting_labels.",
+    origin=NO_LIMIT,
+    cannot_tell="Which of the answers is wrong.",
+    find=find_conflicts,
+)
+
+
+# Are test samples almost train samples?
+
+
+def find_near_copies(report: Report) -> Observation | None:
+    """Speaks where some test sample is closer to train than chance would bring it."""
+    if report.hygiene is None or not report.hygiene.near_duplicates:
+        return None
+    count, near = report.hygiene.near_duplicates, report.hygiene.near
+    part, usual, bounds = count / max(report.data.test.samples, 1), near.within_train, near.within_train_ci95
+    natural = usual is not None and part <= max(usual, bounds[1] if bounds else usual)
+    twins = f"{percent(usual)} of the samples{within(bounds, 'percent')} have such a near twin"
+    beside = "" if usual is None else f" Within train, {twins}."
+    reading = (
+        "That is no more than within train beyond chance, and no evidence of copies: dense groups of similar samples, "
+        "or data that repeat by nature, bring it about, too."
+        if natural
+        else "That is consistent with copies that were compressed, rounded or cut, or with bursts of similar samples."
+    )
+    return Observation(
+        level="note" if natural else "watch",
+        title=(
+            f"{some(count, 'test sample lies', 'test samples lie')} unusually close to a train sample"
+            if natural
+            else f"{some(count, 'test sample is', 'test samples are')} almost a copy of a train sample"
+        ),
+        explanation=(
+            f"{percent(part)} of the test samples lie far closer to one train sample than chance would bring them."
+            f"{beside} {reading}"
+        ),
+        advice="Look at the pairs in the section on data hygiene; drop from test what is the same thing twice.",
+        evidence=(
+            "hygiene.near_duplicates",
+            "hygiene.near.within_train",
+            "hygiene.near.within_train_ci95",
+            "hygiene.near.threshold",
+            "data.test.samples",
+        ),
+    )
+
+
+NEAR_COPIES = FindingRule(
+    id="near-copies",
+    title="Near copies across the splits",
+    meaning="Whether test samples are almost, but not quite, train samples.",
+    conditions=(
+        "at least one near duplicate; watch where they are more common in test than the upper end of the 95 % interval "
+        "of their share within train, else note"
+    ),
+    source="Nearest-neighbour distances; see the card hygiene.near_duplicates.",
+    origin="The threshold of hygiene.near_duplicates: with fresh test samples 0.05 of them would be called so in all.",
+    cannot_tell="Shifted, mirrored or cropped copies are not seen.",
+    find=find_near_copies,
 )

@@ -1,0 +1,253 @@
+"""The test split: is it new to the model, is it like train, and who made it?"""
+
+from __future__ import annotations
+
+from audit.findings.beside import level_of
+from audit.findings.rule import FindingRule, Observation, label, sentence, some
+from audit.measures.hygiene.block import Leak
+from audit.measures.report import Report
+from audit.report.numbers import number, percent
+from audit.report.twins import HeldOut
+
+# Is the test split new to the model?
+
+
+LEAK = ("hygiene.leaked.copies", "hygiene.leaked.share", "hygiene.leaked.share_ci95", "hygiene.leaked.searched")
+
+
+def find_leaked(report: Report) -> Observation | None:
+    """Void, some copies, or none."""
+    if report.hygiene is None:
+        return None
+    leak = report.hygiene.leaked
+    if leak.void:
+        return _void(report, leak)
+    if leak.copies:
+        return _some(report, leak)
+    return None if report.hygiene.duplicates_across_splits else _none(report, leak)  # conflicting answers: another rule
+
+
+def _void(report: Report, leak: Leak) -> Observation:
+    return Observation(
+        level="concern",
+        title="The verdict is void: test samples are also in train",
+        explanation=(
+            f"{sentence(leak.why)}{'' if _says_count(leak) else f' {_counted(report, leak)}'} The gap on such a test "
+            "split says nothing about new data."
+        ),
+        advice=(
+            "Remove the copies, listed in the section on data hygiene, from one of the splits, or take a test split "
+            "that was set aside before training; then run the audit again."
+        ),
+        evidence=(*LEAK, "hygiene.leaked.void", "hygiene.duplicates_across_splits"),
+    )
+
+
+def _some(report: Report, leak: Leak) -> Observation:
+    chance = (
+        f" For {number(leak.coincidences)} of them that may be chance: other train samples share half of their values."
+        if leak.coincidences
+        else ""
+    )
+    return Observation(
+        level="note" if leak.coincidences >= leak.copies else "watch",
+        title=f"{some(leak.copies, 'test sample is', 'test samples are')} also in train",
+        explanation=f"{_counted(report, leak)}{chance} That does not void the gap, which was measured with them.",
+        advice="Look at the pairs in the section on data hygiene, and drop from test those that are real copies.",
+        evidence=(*LEAK, "hygiene.leaked.coincidences", "hygiene.duplicates_across_splits"),
+    )
+
+
+def _none(report: Report, leak: Leak) -> Observation:
+    train, tests = report.data.train, number(report.data.test.samples)
+    every = f"{number(train.samples)} of {number(train.total)}" if leak.searched < 1 else f"All {number(train.samples)}"
+    return Observation(
+        level="good" if leak.searched >= 1 else "note",
+        title=f"No test sample was found {'in' if leak.searched >= 1 else 'among the searched part of'} train",
+        explanation=(
+            f"{every} train samples were compared with all {tests} test samples, number for number: no "
+            f"input appears in both with the same {label(report)}. Changed copies, or the same person or scene in both "
+            "splits, would not be seen this way."
+        ),
+        advice="Nothing to do here; if samples come in groups (persons, scenes, days), check that no group is in both.",
+        evidence=LEAK,
+    )
+
+
+def _says_count(leak: Leak) -> bool:
+    return leak.why.startswith(f"{number(leak.copies)} of ")
+
+
+def _counted(report: Report, leak: Leak) -> str:
+    copies = "sample is" if leak.copies == 1 else "samples are"
+    return (
+        f"{number(leak.copies)} of {number(report.data.test.samples)} test {copies} in train with the same "
+        f"{label(report)} ({percent(leak.share)})."
+    )
+
+
+LEAKED = FindingRule(
+    id="leaked",
+    title="Copies across the splits",
+    meaning="Whether test samples are in train, so that the gap was not measured on new data.",
+    conditions=(
+        "concern: hygiene.leaked.void; watch: copies that are no coincidence, too few to void; note: only copies that "
+        "may be coincidence, or none found in the part of train that was searched; good: none found"
+    ),
+    source="Counting; see the card hygiene.leaked.",
+    origin="The limits of hygiene.leaked: void from 10 % on, or from 1 % where the copies move the gap. A convention.",
+    cannot_tell="Leaks of other kinds: near copies, groups, or features that give the answer away.",
+    find=find_leaked,
+)
+
+
+# Is test like train? Asked of twins that have seen neither the one nor the other.
+
+
+HELD_OUT = ("twins.held_out.held_out", "twins.held_out.test", "twins.held_out.difference", "twins.held_out.ci95")
+
+
+def find_shifted(report: Report) -> Observation | None:
+    """Speaks wherever twins were asked."""
+    found = None if report.twins is None else report.twins.held_out
+    if found is None or found.held_out is None or found.test is None or found.twins == 0:
+        return None
+    if found.verdict == "shifted":
+        return _shifted(report, found)
+    if found.verdict == "easier":
+        return _easier(report, found)
+    if found.verdict == "cannot tell":
+        return _open(report, found)
+    return Observation(
+        level="good",
+        title="The test samples are like the train samples",
+        explanation=f"{_measured(report, found)} That is no more than chance explains.",
+        advice="Nothing to do here; whether both are like what the model will meet in use is another question.",
+        evidence=HELD_OUT,
+    )
+
+
+def _shifted(report: Report, found: HeldOut) -> Observation:
+    return Observation(
+        level="concern",
+        title="The test samples are unlike the train samples, and harder",
+        explanation=(
+            f"{_measured(report, found)} Chance does not explain that: the two splits come from different sources, or "
+            "one was prepared in another way. The gap is then partly the change of the data, not the model's."
+        ),
+        advice=(
+            "Compare how both splits were collected and prepared; if test is what the model will meet, train on data "
+            "like it."
+        ),
+        evidence=HELD_OUT,
+    )
+
+
+def _easier(report: Report, found: HeldOut) -> Observation:
+    return Observation(
+        level="watch",
+        title="The test samples are easier than train samples that were not seen",
+        explanation=(
+            f"{_measured(report, found)} Chance does not explain that: test is easier, or some of it is in train, or "
+            "train labels are wrong. The test error is then better than what new samples like train will bring."
+        ),
+        advice="Look for copies of test samples in train, and for how the test split was chosen.",
+        evidence=HELD_OUT,
+    )
+
+
+def _open(report: Report, found: HeldOut) -> Observation:
+    return Observation(
+        level="note",
+        title="Whether test is like train cannot be told",
+        explanation=f"{_measured(report, found)} {sentence(found.why or '')}",
+        advice="Settle the doubtful train labels first; then make the twins again.",
+        evidence=HELD_OUT,
+    )
+
+
+def _measured(report: Report, found: HeldOut) -> str:
+    what = "have a loss of" if report.model.task == "regression" else "are wrong on"
+    return (
+        f"{found.twins} networks of this architecture, trained on one half of the train samples, {what} "
+        f"{level_of(report, found.held_out or 0)} of the other half and {level_of(report, found.test or 0)} of test."
+    )
+
+
+SHIFTED = FindingRule(
+    id="shifted",
+    title="Test beside train",
+    meaning="Whether test samples are like train samples, by networks that have seen neither.",
+    conditions=(
+        "with twins on a half of the train samples: concern: worse on test than on the half they have not seen, beyond "
+        "chance (0.1 %) and by more than a tenth; watch: better by as much; note: better, but doubtful train labels "
+        "account for it; good: neither"
+    ),
+    source="Counting: the same networks on two sets of samples that none of them has seen.",
+    origin="0.1 % and a tenth are conventions; how often they are right on networks of known faults was not counted.",
+    cannot_tell="Whether both splits are like what the model will meet in use.",
+    find=find_shifted,
+)
+
+
+# Did gen-audit have to make the test split itself?
+
+
+def find_own_split(report: Report) -> Observation | None:
+    """Speaks where the folder had one split."""
+    if not report.data.split_is_ours:
+        return None
+    return Observation(
+        level="watch",
+        title="The test split was cut off by gen-audit, so the model may have seen it",
+        explanation=(
+            f"The folder had one split, and {number(report.data.test.samples)} of its samples were held out for this "
+            "audit. If the model was trained on the whole folder, the gap says nothing about new data."
+        ),
+        advice="Audit again with a folder that holds train and test as they were when the model was trained.",
+        evidence=("data.split_is_ours", "data.test.samples"),
+    )
+
+
+OWN_SPLIT = FindingRule(
+    id="own-split",
+    title="A split of gen-audit's making",
+    meaning="Whether the test samples were set aside before training, or only for the audit.",
+    conditions="watch: data.split_is_ours",
+    source="The layout of the data folder.",
+    origin="A fact, without a limit.",
+    cannot_tell="What the model was really trained on.",
+    find=find_own_split,
+)
+
+
+# Is the test split a validation split by its own name?
+
+
+def find_validation_split(report: Report) -> Observation | None:
+    """Speaks where the folder names its second split so."""
+    if not report.data.test_is_validation:
+        return None
+    return Observation(
+        level="watch",
+        title="The test split is a validation split, so the model may have been chosen by it",
+        explanation=(
+            f"The folder has no test split; {number(report.data.test.samples)} samples of a split that is named "
+            "validation, or dev, take its place. Training is often stopped, and settings are often chosen, by how a "
+            "model does on that split. It then looks better than it will on new data, by an amount that nobody knows."
+        ),
+        advice="Audit again with samples that were used neither to train nor to choose the model, as test.",
+        evidence=("data.test_is_validation", "data.test.samples"),
+    )
+
+
+VALIDATION_SPLIT = FindingRule(
+    id="validation-split",
+    title="A validation split as test",
+    meaning="Whether the samples that stand for new data are, by their name, those that the model was chosen by.",
+    conditions="watch: the folder has a train split and one named val, valid, validation or dev, but none named test",
+    source="The layout of the data folder.",
+    origin="A fact about names, without a limit.",
+    cannot_tell="Whether the model was really chosen by it, or by a split that is named test.",
+    find=find_validation_split,
+)
