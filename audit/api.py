@@ -23,8 +23,7 @@ from audit.errors import AuditError, UsageError
 from audit.measures import report as plain
 from audit.policy import Verdict, judge
 from audit.policy.parse import PolicyFailed, PolicyLike, as_baseline, as_policy
-from audit.render.notebook import render_notebook
-from audit.render.notebook_tables import ClassTable, FindingTable, GapTable, LayerTable
+from audit.render.notebook import ClassTable, FindingTable, GapTable, LayerTable, render_notebook
 from audit.settings import as_arguments, from_report
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from audit.measures.catalogue import CATALOGUE, Entry
-from audit.render.cards import OF_FINDINGS, PARTS
-from audit.render.glossary import WORDS
+from audit.render.cards import OF_FINDINGS, PARTS, WORDS
 from audit.render.page import marked
 from audit.report.fields import Card
 from audit.report.twins import CARDS as OF_TWINS

@@ -19,7 +19,7 @@ from audit.curvature.sampled import SampledCurvature, SampleSizes
 from audit.measures.contract import Audit, on_few_samples
 from audit.measures.flatness.block import LayerFlatness
 from audit.measures.flatness.measure import Flatness
-from audit.measures.flatness.sampled import sampled_layer
+from audit.measures.flatness.terms import sampled_layer
 from audit.network.layers import DenseLayer, dense_only
 from audit.network.record import Products, Record
 from audit.report.blocks import Check, skipped, worst

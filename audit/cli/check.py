@@ -74,7 +74,7 @@ def check(
     check_there(None if data is None else target, data)
     from audit.policy import judge, policy_in_force
     from audit.policy.rules import lines
-    from audit.render.github import tell_github
+    from audit.render.ci import tell_github
     from audit.render.output import check_writable, staged
 
     wanted = chosen_formats(formats)

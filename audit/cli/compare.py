@@ -51,8 +51,8 @@ def compare(
     **flags: Any,
 ) -> None:
     """Say what changed from OLD to NEW: better, worse, or cannot tell."""
+    from audit.render.ci import tell_github_of
     from audit.render.comparison_pages import chosen_pages, write_comparison
-    from audit.render.github import tell_github_of
     from audit.render.output import check_writable
 
     wanted = chosen_pages(formats)

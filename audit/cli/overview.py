@@ -29,9 +29,8 @@ def overview(
 ) -> None:
     """Show all models of the reports in DIR, worst findings first."""
     from audit.history.overview import make_overview
-    from audit.render.comparison_pages import chosen_pages
+    from audit.render.comparison_pages import chosen_pages, write_overview
     from audit.render.output import check_writable
-    from audit.render.overview_page import write_overview
 
     wanted = chosen_pages(formats)
     check_writable(out)
@@ -52,7 +51,7 @@ def _print(result: Overview) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from audit.render.overview_page import cells
+    from audit.render.comparison_pages import cells
 
     table = Table(box=box.SIMPLE)
     for column in ("model", "what was found", "on test (95 % interval)", "on train"):

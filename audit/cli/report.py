@@ -66,8 +66,8 @@ def report(
     """Audit MODEL on DATA and write the report."""
     check_there(model, data)
     from audit.cli.terminal import print_outcome
-    from audit.history.reference import past_audits, reference_band
-    from audit.render.github import tell_github
+    from audit.history.timeline import past_audits, reference_band
+    from audit.render.ci import tell_github
     from audit.render.output import check_writable, staged
     from audit.render.page import check_templates
     from audit.render.write import PageOptions, write_report

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from audit.data.source import Array, unreadable
+from audit.data.dataset import Array, unreadable
 from audit.errors import DataError
 from audit.settings.limits import require_room
 

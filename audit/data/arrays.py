@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from audit.data.array_files import Load, Opener, open_npy, open_npz, open_pt, open_safetensors
-from audit.data.source import (
+from audit.data.dataset import (
     Folder,
     Match,
     Name,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from audit.data.source import Array, Folder, Match, Rows, Source, Stored
+from audit.data.dataset import Array, Folder, Match, Rows, Source, Stored
 from audit.errors import DataError
 from audit.settings import Settings
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from audit.data.dataset import Data, Picture, Split
+from audit.data.dataset import DECODED, Array, Data, Picture, Rows, Split
 from audit.data.labels import listed
 from audit.data.preprocess import describe_preprocessing, preprocess, to_colour, to_gray
-from audit.data.source import DECODED, Array, Rows
 from audit.errors import DataError
 from audit.settings import Settings
 

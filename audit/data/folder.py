@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from audit.data import arrays, cifar, idx, image_parquet, images, tables
-from audit.data.dataset import Data
-from audit.data.source import Folder, Match, Preparation, visible
+from audit.data.dataset import Data, Folder, Match, Preparation, visible
 from audit.data.splits import data_from, digest, two_splits
 from audit.errors import DataError, UsageError, readable
 from audit.settings import Settings

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from audit.data.source import SPLITS, Array, Folder, Match, Source, Stored, rows_of, same_length, unreadable
+from audit.data.dataset import SPLITS, Array, Folder, Match, Source, Stored, rows_of, same_length, unreadable
 from audit.errors import DataError
 from audit.settings import Settings
 from audit.settings.limits import require_room

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from audit.data.columns import label_array
+from audit.data.dataset import Array, Folder, Match, Rows, Source, Stored, parse, unreadable, visible
 from audit.data.images import Encoded, decode_all
-from audit.data.source import Array, Folder, Match, Rows, Source, Stored, parse, unreadable, visible
 from audit.data.table_files import dropped_columns, image_columns, label_columns
 from audit.data.tables import SUFFIXES
 from audit.errors import DataError

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from audit.data.dataset import SPLITS, Array, Folder, Match, Rows, Source, Stored
 from audit.data.labels import class_order
 from audit.data.preprocess import BILINEAR, sides
-from audit.data.source import SPLITS, Array, Folder, Match, Rows, Source, Stored
 from audit.errors import DataError
 from audit.settings import Settings
 from audit.settings.limits import refuse_outside, require_room

@@ -14,8 +14,7 @@ from torch.utils.data import sampler as samplers
 from torch.utils.data.distributed import DistributedSampler
 
 from audit.data.array_files import as_array
-from audit.data.dataset import Data
-from audit.data.source import Array, Name, Preparation, Source, Stored, parse, rows_of, same_length, several
+from audit.data.dataset import Array, Data, Name, Preparation, Source, Stored, parse, rows_of, same_length, several
 from audit.data.splits import content_digest, data_from
 from audit.errors import DataError, UsageError
 from audit.settings import Settings

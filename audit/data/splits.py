@@ -8,12 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
-from audit.data.dataset import Data, Split, spread_rows
-from audit.data.labels import names_labels, neutral, to_indices
-from audit.data.prepare import check_settings, feature_names, prepared
-from audit.data.preprocess import guess_axes, resize, sides, to_colour, with_channels
-from audit.data.sampling import sample
-from audit.data.source import DECODED, Array, Preparation, Rows, Source, Stored
+from audit.data.dataset import DECODED, Array, Data, Preparation, Rows, Source, Split, Stored, spread_rows
+from audit.data.labels import names_labels, neutral, sample, to_indices
+from audit.data.preprocess import (
+    check_settings,
+    feature_names,
+    guess_axes,
+    prepared,
+    resize,
+    sides,
+    to_colour,
+    with_channels,
+)
 from audit.errors import DataError, UsageError
 from audit.settings import Settings
 

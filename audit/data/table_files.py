@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from audit.data.source import parse, unreadable
+from audit.data.dataset import parse, unreadable
 from audit.errors import DataError
 from audit.settings import Settings
 from audit.settings.limits import require_room

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from audit.data.columns import check_features, label_array, matrix
+from audit.data.columns import check_features, columns_by_input, label_array, matrix, source_by_input
+from audit.data.dataset import Array, Folder, Match, Preparation, Rows, Source, Stored, parse
 from audit.data.labels import listed
-from audit.data.named_columns import columns_by_input, source_by_input
-from audit.data.source import Array, Folder, Match, Preparation, Rows, Source, Stored, parse
 from audit.data.table_files import Tables, image_columns, label_columns, shown, stem
 from audit.errors import DataError
 from audit.settings import Settings

@@ -6,14 +6,14 @@ What a report has beside the measures' blocks, and how it is written and read, i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from audit.errors import UsageError
 from audit.measures.catalogue import LayerBlocks, NetworkBlocks, ReportBlocks
 from audit.measures.gap.block import gap_faults
-from audit.report.lengths import length_faults
+from audit.report.paths import children, join
 from audit.report.report import SCHEMA, Foot, Head, LayerHead, LayerNotMeasured, faults
 from audit.report.schema import KnownPaths, adapter_of, as_json, read_as
 
@@ -86,3 +86,36 @@ class Report(Foot, Inside, ReportBlocks, Head):
 
 KNOWN_PATHS = KnownPaths(Report)
 """Every number, word and boolean that a rule may name."""
+
+
+# Lists of a report that belong together, such as a number for each direction and its standard errors.
+
+
+EQUAL = (("sigma_g", "sigma_w", "c", "contribution", "eigenvalues"), ("predictions", "residuals"))
+STANDARD_ERROR = "_std"
+RUNNING = ("cumulative_w",)  # of the same length as sigma_g, or left out
+
+
+def length_faults(value: Any, path: str = "") -> Iterator[str]:
+    """Where two lists that are read side by side are not of one length; each fault with its path."""
+    if isinstance(value, Mapping):
+        yield from _unequal(value, path)
+    for name, child in (children(value) or {}).items():
+        if children(child) is not None:
+            yield from length_faults(child, join(path, name))
+
+
+def _unequal(block: Mapping[str, Any], path: str) -> Iterator[str]:
+    sizes = {name: len(each) for name, each in block.items() if isinstance(each, list)}
+    for group in EQUAL:
+        if len({sizes[name] for name in group if name in sizes}) > 1:
+            yield f"{path}: {' and '.join(name for name in group if name in sizes)} are not of one length"
+    for name, size in sizes.items():
+        partner = "sigma_g" if name in RUNNING else name.removesuffix(STANDARD_ERROR)
+        if partner != name and size and size != sizes.get(partner, size):
+            yield f"{path}: {partner} and {name} are not of one length"
+    if "edges" in sizes and "counts" in sizes and sizes["edges"] != sizes["counts"] + 1:
+        yield f"{path}: edges and counts do not fit"
+    for place, width in enumerate(block["widths"] if "widths" in sizes and "sigma_g" in sizes else ()):
+        if not 1 <= width["direction"] <= sizes["sigma_g"]:
+            yield f"{path}.widths[{place}]: there is no direction {width['direction']}"

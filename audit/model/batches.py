@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from audit.model.base import InputSpec, Model, Reference
-from audit.model.foreign import quiet
+from audit.model.base import InputSpec, Model, Reference, quiet
 
 FREE_SIZES = (8, 16, 32, 64, 224)
 """What to try for sizes of a sample that a file leaves open."""

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from audit.errors import BudgetError, ModelError, out_of_memory
-from audit.model.base import Model, Part, Reference
+from audit.model.base import Model, Part, Reference, first_line
 from audit.model.batches import as_fed, batches, float_type
-from audit.model.foreign import first_line
 
 Array = NDArray[np.generic]
 Answers = NDArray[np.float64]

@@ -21,13 +21,12 @@ from audit.maths.blocks import FORWARD_CHUNKS, FORWARD_SAMPLES, blocks
 from audit.maths.decompositions import narrow_factor
 from audit.model.batches import as_fed, filled
 from audit.network.backward import Calls, ForwardPass, Jacobians, by_sample, jacobians, keeping
-from audit.network.chunk_gradients import ChunkGradients, OtherParameters, left_by_pass
 from audit.network.closed_forms import ClosedForms, SquareSums
 from audit.network.hooks import has_convolutions, hooked, scores
 from audit.network.layers import DenseLayer, entrance
 from audit.network.loss import Loss
 from audit.network.parameter_gradients import other_parameters
-from audit.network.record import LayerRecord, Record
+from audit.network.record import ChunkGradients, LayerRecord, OtherParameters, Record, left_by_pass
 from audit.network.second_derivatives import NO_RESIDUALS, Residuals, find_residuals, is_piecewise_linear
 
 

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from audit.errors import ModelError
 from audit.model.base import Model
-from audit.network.hooks import CONVOLUTIONS, Calls, arrange, modules_with_weights
-from audit.network.interventions import Probe
+from audit.network.hooks import CONVOLUTIONS, Calls, Probe, arrange, modules_with_weights
 from audit.network.patches import Patches, why_no_patches
 
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.modules.instancenorm._InstanceNorm)

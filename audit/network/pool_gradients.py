@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from audit.maths.blocks import blocks
 from audit.network.capture import Capture
 from audit.network.closed_forms import ClosedForms, Form, form_of
-from audit.network.factor_grams import Factors, gram, module_factors
 from audit.network.layers import DenseLayer
 from audit.network.parameter_gradients import SampleGradients, closed_parameters
+from audit.network.patches import Factors, gram, module_factors
 
 REST = ""  # the name of everything outside the dense layers
 KEPT, WORK = 3, 8  # shares of the room: a third for what is kept of the pool, an eighth for products on the way

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from audit.findings.beside import TRIED, came_of, level_of, trained
 from audit.findings.rule import capital, listed, sentence, some
 from audit.measures.report import Report
-from audit.render.gallery import Pictures, pictures
+from audit.render.samples import Pictures, pictures
 from audit.report.blocks import Thumbnail
 from audit.report.numbers import interval, number, percent, points, share, shown
 from audit.report.twins import Band, Contradicted, Curve, Remedy, Twins

@@ -22,20 +22,7 @@ from audit import __version__
 from audit.compare.result import Comparison
 from audit.errors import UsageError
 from audit.measures.report import Report
-from audit.render import (
-    beside_twins,
-    cards,
-    gallery,
-    glossary,
-    hygiene,
-    order,
-    planned,
-    scale,
-    sections,
-    sentences,
-    small_changes,
-    summary,
-)
+from audit.render import beside_twins, cards, samples, scale, sections, sentences, small_changes, summary
 from audit.report import numbers
 
 PACKAGED = Path(__file__).parents[1] / "templates"  # in an installed wheel
@@ -142,8 +129,8 @@ def environment(html: bool, own: Path | None = None) -> Environment:
         keep_trailing_newline=True,
     )
     env.filters.update({function.__name__: function for function in FILTERS})
-    env.globals.update(sentences=sentences, hygiene=hygiene, sections=sections, gallery=gallery, summary=summary)
-    env.globals.update(planned=planned, order=order, glossary=glossary, small_changes=small_changes)
+    env.globals.update(sentences=sentences, hygiene=samples, sections=sections, gallery=samples, summary=summary)
+    env.globals.update(planned=sections, order=summary, glossary=cards, small_changes=small_changes)
     env.globals.update(beside_twins=beside_twins)
     env.globals.update({function.__name__: function for function in (sentences.title, sentences.gap_sentences)})
     env.globals.update({function.__name__: function for function in (scale.axis, scale.thinned, scale.running)})

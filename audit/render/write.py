@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 from audit.compare.result import Comparison
 from audit.errors import UsageError
 from audit.measures.report import Report
-from audit.render.cyclonedx import render_cyclonedx
-from audit.render.junit import render_junit
-from audit.render.model_index import render_model_index
+from audit.render.ci import render_junit, render_sarif
+from audit.render.model_cards import render_cyclonedx, render_model_index
 from audit.render.output import FILES, staged
 from audit.render.page import render_html, render_markdown
 from audit.render.pdf import PdfUnavailable, write_pdf
-from audit.render.sarif import render_sarif
 
 if TYPE_CHECKING:  # a policy compares, which takes numpy
     from audit.policy import Verdict

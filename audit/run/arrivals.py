@@ -7,9 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from audit.model.base import Model
+from audit.model.base import Model, quiet
 from audit.model.batches import as_fed, batches
-from audit.model.foreign import quiet
 from audit.network.hooks import CONVOLUTIONS, hooked, is_fixed_batch_norm, modules_with_weights, scores
 from audit.report.doctor import BatchNormInput, FirstLayer
 

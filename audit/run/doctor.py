@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from audit.data.class_order import Answers, class_order, compared, in_range, much_better
 from audit.data.dataset import Data
-from audit.data.doctor.class_order import class_order
-from audit.data.doctor.feedings import TRIED, Feeding, as_fed, normalisations, orders, unit_of
-from audit.data.doctor.trials import Answers, compared, in_range, much_better
+from audit.data.feedings import TRIED, Feeding, as_fed, normalisations, orders, unit_of
 from audit.data.fit import Fitting
 from audit.model.base import Model
 from audit.model.batches import accepts

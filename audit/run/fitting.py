@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.data import choose_fitting
-from audit.data.dataset import Data, Split, spread_rows
-from audit.data.doctor.feedings import few_of
+from audit.data.dataset import Data, Split, refuse_unknown, several, spread_rows
+from audit.data.feedings import few_of
 from audit.data.fit import Fitting
 from audit.data.preprocess import default_scale, guess_axes
-from audit.data.source import refuse_unknown, several
 from audit.errors import DataError, ModelError, UsageError
 from audit.model import canonical_form
 from audit.model.base import InputSpec, Model, Part

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.compare.changed_samples import changed_samples
+from audit.compare.compare import changed_samples
 from audit.data.dataset import Data, Picture, Split
 from audit.measures.duality.block import GapOverPairs, SampleGap
 from audit.measures.hygiene.block import Hygiene

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from audit.errors import ModelError
 from audit.model import canonical_form, load_model
-from audit.model.base import InputSpec, Model
+from audit.model.base import InputSpec, Model, first_line
 from audit.model.batches import accepts, as_fed, float_type, runs, trial_batches
-from audit.model.foreign import first_line
 from audit.model.packing import encode, pack
 from audit.network.layers import Layers, find_layers
 from audit.run.fitting import module_of_rows, required

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,7 @@ from audit.data import read_data, resolve_task
 from audit.data.dataset import Data, spread_rows
 from audit.data.fit import Fitting
 from audit.data.labels import UnnamedClasses, listed
-from audit.errors import DataError, UsageError
+from audit.errors import AuditError, DataError, ModelError, UsageError
 from audit.findings import add_findings
 from audit.measures.contract import Audit
 from audit.measures.report import Report
@@ -27,20 +28,55 @@ from audit.model.parity import Parity, check_behaviour, check_parity
 from audit.network.hooks import scores
 from audit.report.blocks import Gallery
 from audit.report.plan import Plan
-from audit.run.assemble import Measured, assemble
+from audit.run.assemble import Measured, assemble, check_finite, ordinary_sizes, within_memory
 from audit.run.doctor import Patient, examine, with_class_order
 from audit.run.fitting import fit, known_inputs
 from audit.run.gallery import show_changed
-from audit.run.overflow import check_finite, ordinary_sizes, within_memory
 from audit.run.partial import Partial
 from audit.run.plan import budget_seconds
 from audit.run.progress import Progress
 from audit.run.reader_warnings import find_warnings
-from audit.run.setup import plan_audit, set_up_audit
-from audit.run.temperature import at_train_loss
-from audit.run.watch import Watch
+from audit.run.setup import at_train_loss, plan_audit, set_up_audit
 from audit.settings import Settings
 from audit.settings.limits import memory_limited, one_budget
+
+# Whether the files of an audit are still what was read: one that is being written gives numbers of no file.
+
+
+Stamp = tuple[int, int, int]
+"""When a file was last written to, its size, and which file it is: a new one may have taken its place and time."""
+
+
+class Watch:
+    """Remembers a model file and the files of a data folder before any of them is read."""
+
+    def __init__(self, model: Path, data: Path) -> None:
+        self._model = model
+        self._before = {model: _stamp(model)} | {file: _stamp(file) for file in _files(data)}
+
+    def check(self, used: Iterable[Path]) -> None:
+        """Refuses the audit where the model, or a file of the data that was used, has changed since."""
+        self._refuse_changed(self._model, ModelError, "audit it once it is finished")
+        for file in used:
+            self._refuse_changed(file, DataError, "audit the data once they are finished")
+
+    def _refuse_changed(self, file: Path, kind: type[AuditError], remedy: str) -> None:
+        if file in self._before and _stamp(file) != self._before[file]:
+            raise kind(f"{file}: was written to while it was read; {remedy}.")
+
+
+def _files(folder: Path) -> list[Path]:
+    return [Path(place, name) for place, _, names in os.walk(folder) for name in names]
+
+
+def _stamp(file: Path) -> Stamp | None:
+    """None where there is no file, which its reader will say."""
+    try:
+        status = file.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
 
 Reader = Callable[[Settings, tuple[str, ...], Preparation | None], Data]
 """Given what the model calls its inputs, and the preprocessing that its own file does."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit.data.dataset import Data
-from audit.data.doctor.feedings import DARKEST, FEWEST_PIXELS
+from audit.data.feedings import DARKEST, FEWEST_PIXELS
 from audit.maths.shares import balanced_accuracy, chance, no_better_than_guessing
 from audit.measures.contract import Audit
 from audit.measures.gap.measure import r_squared

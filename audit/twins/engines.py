@@ -15,8 +15,7 @@ import torch
 
 from audit.errors import UsageError
 from audit.settings.limits import budget_bytes
-from audit.twins.cluster import Cluster, check_installed
-from audit.twins.pool import Pool
+from audit.twins.pool import Cluster, Pool, check_installed
 from audit.twins.work import Made, Task, Workplace, make
 from audit.twins.worker import Answer, CannotTravel
 

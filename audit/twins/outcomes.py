@@ -19,7 +19,7 @@ from audit.model.base import Model
 from audit.network.loss import LOSS_OF_TASK, BinaryCrossEntropy, CrossEntropy, SquaredError
 from audit.report.paths import find
 from audit.report.plan import Plan
-from audit.run.overflow import ordinary_sizes
+from audit.run.assemble import ordinary_sizes
 from audit.run.progress import Progress
 from audit.run.setup import plan_audit, set_up_audit
 from audit.settings import Settings

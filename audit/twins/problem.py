@@ -21,7 +21,7 @@ from audit.model.batches import as_fed
 from audit.network.hooks import hooked, is_fixed_batch_norm, scores
 from audit.run.pipeline import Prepared, Sources, prepare
 from audit.run.progress import Progress
-from audit.run.temperature import tempered
+from audit.run.setup import tempered
 from audit.settings import Settings
 from audit.twins.index import About, Recipe
 from audit.twins.optimizers import Stacked

@@ -68,7 +68,7 @@ def _flat(
 ) -> dict[str, Gradient]:
     """∇[L + c κ_τ] with c so that the penalty is a share of the loss: κ_τ has no scale of its own.
 
-    κ_τ of all layers but the last, whose inputs only scale; by random signs, as in `audit.train.flatness`.
+    κ_τ of all layers but the last, whose inputs only scale; by random signs, as in `audit.train`.
     """
     with torch.enable_grad():
         leaves = {name: value.detach().requires_grad_(True) for name, value in stack.parameters.items()}

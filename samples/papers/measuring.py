@@ -19,7 +19,7 @@ from audit.model.base import Model
 from audit.run.in_memory import sources_of
 from audit.run.pipeline import prepare
 from audit.run.progress import Progress
-from audit.run.temperature import tempered
+from audit.run.setup import tempered
 from audit.settings import Settings
 from audit.twins.outcomes import NOT_NEEDED, judge, measuring
 from audit.twins.stack import chain_of

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit.data.doctor.class_order import class_order
+from audit.data.class_order import class_order
 from audit.report.doctor import ClassOrder
 
 

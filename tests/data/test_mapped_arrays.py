@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from audit.data.array_files import _member
-from audit.data.source import rows_of
+from audit.data.dataset import rows_of
 from audit.errors import DataError
 
 

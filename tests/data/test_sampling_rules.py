@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit.data import read_data
-from audit.data.sampling import apportion, apportion_to_all, sample, strata
+from audit.data.labels import apportion, apportion_to_all, sample, strata
 from audit.errors import UsageError
 from audit.settings import Settings
 

@@ -13,8 +13,7 @@ from made_reports import answers, leaked, made, split
 
 from audit.compare.comparable import Named
 from audit.errors import UsageError
-from audit.history.reference import reference_band
-from audit.history.timeline import read_folder, trace_history
+from audit.history.timeline import read_folder, reference_band, trace_history
 from audit.render.comparison_pages import write_history
 
 N = 500

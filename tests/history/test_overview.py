@@ -18,7 +18,7 @@ from places import ROOT
 from audit.errors import UsageError
 from audit.history.overview import SCHEMA, Overview, make_overview
 from audit.measures.report import Report
-from audit.render.overview_page import values, write_overview
+from audit.render.comparison_pages import values, write_overview
 from audit.report.schema import schema_of
 
 BLOCKED = (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit.maths.assignment import best_assignment, cycles, sign_test
+from audit.data.class_order import best_assignment, cycles, sign_test
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tolerances import ROUNDING
 
-from audit.maths.clusters import cluster_means, cluster_share, cluster_sums
-from audit.maths.resample import Bootstrap
+from audit.maths.resample import Bootstrap, cluster_means, cluster_share, cluster_sums
 from audit.maths.shares import wilson
 
 

@@ -13,7 +13,7 @@ from audit.measures.report import KNOWN_PATHS, Report
 from audit.measures.suite import MEASURES
 from audit.render.cards import ALL_CARDS
 from audit.render.comparison_pages import SECTIONS as COMPARED_SECTIONS
-from audit.render.order import appendix, body
+from audit.render.summary import appendix, body
 
 EVERY = pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.key)
 HOLDERS = (ReportBlocks, NetworkBlocks, LayerBlocks)

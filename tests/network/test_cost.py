@@ -14,7 +14,7 @@ from audit.network.cost import NUMBER, forward_cost, machine_speed
 WITHOUT_COMPILER = """
 import sys, torch
 from audit.network.cost import forward_cost
-from audit.network.multilinear import is_multilinear
+from audit.network.residual_traces import is_multilinear
 network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
 forward_cost(network, torch.ones(2, 3), ["0"]), is_multilinear(network, torch.ones(2, 3))
 print("torch._dynamo" in sys.modules)

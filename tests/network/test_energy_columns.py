@@ -11,11 +11,10 @@ from made_audits import AuditMaker
 from torch import nn
 
 from audit.curvature.hessian import LayerHessian
+from audit.curvature.sampled import choose_columns, energy_columns, forward_energies, score_curvature
 from audit.maths.gram import column_pairs
 from audit.measures.contract import Audit
-from audit.network.energy_columns import choose_columns, energy_columns, forward_energies
 from audit.network.loss import LOSS_OF_TASK, TokenCrossEntropy
-from audit.network.score_curvature import score_curvature
 
 EXACT = 1e-10
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from audit.network.interventions import Replay
+from audit.network.hooks import Replay
 
 
 class Branched(nn.Module):

@@ -9,8 +9,8 @@ from made_audits import AuditMaker
 from references import fisher as reference
 from torch import nn
 
-from audit.network.factor_grams import Factors
 from audit.network.parameter_gradients import closed_parameters
+from audit.network.patches import Factors
 from audit.network.pool_gradients import REST, Pool, pool_grams
 
 

@@ -12,8 +12,7 @@ from places import ROOT
 
 from audit.cli import app
 from audit.measures.catalogue import CATALOGUE
-from audit.render.cards import ALL_CARDS, OF_FINDINGS, find_cards
-from audit.render.glossary import WORDS
+from audit.render.cards import ALL_CARDS, OF_FINDINGS, WORDS, find_cards
 from audit.report.twins import CARDS as OF_TWINS
 
 DOCS = ROOT / "docs"

@@ -15,7 +15,7 @@ from verdicts import finding, odd_reports, odd_verdicts, result, verdict
 from audit.compare.compare import compare_reports
 from audit.measures.report import Report
 from audit.policy import Verdict
-from audit.render.github import tell_github, tell_github_of
+from audit.render.ci import tell_github, tell_github_of
 
 RIGHT, WRONG = split([0.1] * 200, [0] * 200), split([2.0] * 200, [1] * 200)
 REPORT = Report.from_json(json.dumps(classification()))

@@ -9,7 +9,7 @@ from drawn import render_html, render_markdown
 from pages import Page
 
 from audit.measures.hygiene.block import ClassBalance
-from audit.render.hygiene import balance_sentences
+from audit.render.samples import balance_sentences
 
 
 def section(report: dict[str, Any], key: str = "hygiene") -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reports import both, with_changes
 from verdicts import ODD
 
-from audit.render.model_index import number, quoted
+from audit.render.model_cards import number, quoted
 
 
 def read(report: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -17,8 +17,8 @@ from drawn import render_html, report_of
 
 from audit.measures.report import Report
 from audit.render import pdf
-from audit.render.order import appendix, body
 from audit.render.pdf import remedy, write_pdf
+from audit.render.summary import appendix, body
 
 WITHOUT_PANGO = """
 import sys, pathlib

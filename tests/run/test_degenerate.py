@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from torch import nn
 
 from audit.errors import AuditError, ModelError
-from audit.run.overflow import OVERFLOW
+from audit.run.assemble import OVERFLOW
 
 HONEST = {"single-precision"}  # float32 really cannot hold what float64 can
 

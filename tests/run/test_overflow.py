@@ -8,7 +8,7 @@ import torch
 
 from audit.errors import ModelError
 from audit.maths.decompositions import eigh
-from audit.run.overflow import OVERFLOW, ordinary_sizes
+from audit.run.assemble import OVERFLOW, ordinary_sizes
 
 
 def test_an_overflow_in_numpy_is_a_sentence() -> None:

@@ -14,7 +14,7 @@ from formats import QUICK, data_of, example_of, trained, write_onnx
 
 from audit.errors import BudgetError, UsageError
 from audit.measures.report import Report
-from audit.run.overflow import within_memory
+from audit.run.assemble import within_memory
 from audit.run.partial import Partial
 from audit.run.pipeline import Following, run_audit
 from audit.run.progress import Progress

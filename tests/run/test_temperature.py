@@ -10,10 +10,9 @@ from torch import nn
 
 from audit.errors import ModelError
 from audit.measures.suite import run_suite
+from audit.run.compare_models import sample_terms
 from audit.run.progress import Progress
-from audit.run.sample_terms import sample_terms
-from audit.run.setup import set_up_audit
-from audit.run.temperature import at_train_loss
+from audit.run.setup import at_train_loss, set_up_audit
 
 
 def table(make_audit, binary=False):

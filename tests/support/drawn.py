@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from audit.measures.report import Report
-from audit.render import cyclonedx, github, junit, model_index, notebook, page, sarif, sentences
+from audit.render import ci, model_cards, notebook, page, sentences
 
 
 def report_of(values: dict[str, Any]) -> Report:
@@ -46,10 +46,10 @@ def _of_values(render: Callable[..., Any]) -> Callable[..., Any]:
 
 render_html = _of_values(page.render_html)
 render_markdown = _of_values(page.render_markdown)
-render_junit = _of_values(junit.render_junit)
-render_sarif = _of_values(sarif.render_sarif)
-render_cyclonedx = _of_values(cyclonedx.render_cyclonedx)
-render_model_index = _of_values(model_index.render_model_index)
+render_junit = _of_values(ci.render_junit)
+render_sarif = _of_values(ci.render_sarif)
+render_cyclonedx = _of_values(model_cards.render_cyclonedx)
+render_model_index = _of_values(model_cards.render_model_index)
 render_notebook = _of_values(notebook.render_notebook)
-workflow_commands = _of_values(github.workflow_commands)
+workflow_commands = _of_values(ci.workflow_commands)
 gap_sentences = _of_values(sentences.gap_sentences)

@@ -148,7 +148,7 @@ def test_a_kind_of_ones_own_is_sent(problem: Problem, tmp_path: Path) -> None:
 def test_an_engine_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"--engine: there is no engine 'dask'; the engines are local and ray\."):
         chosen_engine("dask")
-    monkeypatch.setattr("audit.twins.cluster.find_spec", lambda name: None)
+    monkeypatch.setattr("audit.twins.pool.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"Ray is not installed; install it with `pip install 'gen-audit\[ray\]'`"):
         chosen_engine("ray")
 

@@ -21,9 +21,8 @@ from audit.maths.resample import TEST, TRAIN
 from audit.maths.shares import wilson
 from audit.measures.consequences.block import Consequence, Consequences, Kind, Theory
 from audit.measures.consequences.card import CARDS
-from audit.measures.consequences.effects import Effect, Means, column, error_change, rmse, spread
 from audit.measures.consequences.inputs import NO_PLACE, Place, find_place, noisy, worst_step
-from audit.measures.consequences.samples import Samples
+from audit.measures.consequences.samples import Effect, Means, Samples, column, error_change, rmse, spread
 from audit.measures.consequences.theory import theory_of
 from audit.measures.consequences.weights import changed, everything, moved, rounding
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement

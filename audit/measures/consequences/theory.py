@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from audit.maths.resample import TRAIN, Bootstrap
 from audit.measures.consequences.block import Consequence, Consequences, Kind, Quantity, Theory, Verdict
-from audit.measures.consequences.effects import Effect, Means
+from audit.measures.consequences.samples import Effect, Means
 from audit.report.paths import find
 
 if TYPE_CHECKING:

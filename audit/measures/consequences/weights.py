@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from audit.measures.consequences.block import Kind
 from audit.measures.consequences.samples import Answers, Samples
-from audit.network.hooks import scores
-from audit.network.interventions import Replay
+from audit.network.hooks import Replay, scores
 from audit.network.layers import DenseLayer
 
 LEVELS = 127  # steps of a signed byte to either side of 0

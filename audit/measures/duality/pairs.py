@@ -12,7 +12,7 @@ from torch import Tensor
 from audit.maths.blocks import HELD, blocks
 from audit.measures.contract import Audit
 from audit.network.capture import Capture
-from audit.network.memory import budget_bytes
+from audit.network.cost import budget_bytes
 from audit.network.record import Record
 
 

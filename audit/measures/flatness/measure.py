@@ -22,9 +22,8 @@ from audit.curvature.sampled import SampledCurvature
 from audit.measures.contract import Audit, Fold, Measure, Measurement, feeds_itself
 from audit.measures.flatness.block import LayerFlatness, NetworkFlatness
 from audit.measures.flatness.card import CARDS
-from audit.measures.flatness.sampled import sampled_layer, sampled_network
 from audit.measures.flatness.summary import Draws, Sums, Top, layer_block, network_block
-from audit.measures.flatness.terms import terms_of
+from audit.measures.flatness.terms import sampled_layer, sampled_network, terms_of
 from audit.network.layers import DenseLayer, dense_only
 from audit.network.record import Products, Record
 from audit.network.records import Records

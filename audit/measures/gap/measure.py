@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.maths.clusters import cluster_share
-from audit.maths.resample import TEST, TRAIN, Bootstrap, interval
+from audit.maths.resample import TEST, TRAIN, Bootstrap, cluster_share, interval
 from audit.maths.shares import difference_interval, wilson
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
 from audit.measures.gap.block import ClassGap, Confusion, GapReport, Mistake

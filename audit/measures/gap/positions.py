@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.maths.clusters import cluster_share, cluster_sums
-from audit.maths.resample import TEST, TRAIN, Bootstrap, interval
+from audit.maths.resample import TEST, TRAIN, Bootstrap, cluster_share, cluster_sums, interval
 from audit.measures.gap.block import ClassGap
 from audit.network.records import Outcome
 from audit.report.fields import Interval

@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.maths.blocks import RESAMPLED
-from audit.maths.clusters import cluster_sums
+from audit.maths.resample import cluster_sums
 from audit.maths.shares import wilson
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
 from audit.measures.hygiene.block import ClassBalance, Conflicts, Hygiene, Twin
 from audit.measures.hygiene.card import CARDS
 from audit.measures.hygiene.duplicates import PAIRS, repeats
-from audit.measures.hygiene.leak import find_leak
+from audit.measures.hygiene.leak import find_leak, near_duplicates
 from audit.measures.hygiene.mislabels import suspected_mislabels
-from audit.measures.hygiene.near_duplicates import near_duplicates
 from audit.measures.hygiene.samples import Samples
 from audit.network.layers import dense_only
 from audit.network.record import Products, Record

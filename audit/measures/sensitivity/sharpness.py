@@ -20,8 +20,8 @@ from audit.measures.contract import Audit, feeds_itself
 from audit.measures.sensitivity.columns import Array, column
 from audit.model.batches import as_fed
 from audit.network.layers import dense_only
-from audit.network.multilinear import is_multilinear
 from audit.network.record import LayerProducts, LayerRecord, Record
+from audit.network.residual_traces import is_multilinear
 
 RHO = 0.1  # relative size of a random change of the weights: the paper's variance is 0.01 θ²
 

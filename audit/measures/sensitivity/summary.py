@@ -14,16 +14,20 @@ from audit.maths.shares import Z95
 from audit.measures.contract import Measurement
 from audit.measures.sensitivity.block import Bound, Histogram, LayerSensitivity, NetworkSensitivity
 from audit.measures.sensitivity.bounds import Bounds, known, plain_bound, skip_form, standard_error_of_picked
-from audit.measures.sensitivity.columns import Array, Columns, InputColumns, LayerColumns, Picked
-from audit.measures.sensitivity.means import (
+from audit.measures.sensitivity.columns import (
     ADAPTIVE,
     CENTRED,
     NOTHING,
     THETA,
     TRACE,
+    Array,
+    Columns,
+    InputColumns,
+    LayerColumns,
     Maybe,
     Means,
     Name,
+    Picked,
     of_input,
     of_layer,
 )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from audit.errors import ModelError
-from audit.model.foreign import quiet
+from audit.model.base import quiet
 
 WORDS = {
     "softmax": "softmax",

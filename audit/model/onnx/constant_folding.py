@@ -8,7 +8,6 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from audit.errors import out_of_memory
-from audit.model.onnx.bounds import is_short
 from audit.model.onnx.graph import (
     Array,
     add_constant,
@@ -25,7 +24,7 @@ from audit.model.onnx.graph import (
 )
 from audit.model.onnx.runtime import RuntimeFailure, Session
 from audit.model.onnx.simplify import forget_zero_states
-from audit.model.onnx.types import TensorType, infer_types
+from audit.model.onnx.types import TensorType, infer_types, is_short
 
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 LARGEST = 2**26

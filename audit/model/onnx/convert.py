@@ -16,7 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from torch import Tensor, fx, nn
 
 from audit.errors import ModelError
-from audit.model.canon.naming import layer_name, numbered
+from audit.model.canon.dense import layer_name, numbered
 from audit.model.onnx import ops  # noqa: F401  (registers the operators)
 from audit.model.onnx.graph import node_scope
 from audit.model.onnx.layer import DENSE_DOMAIN

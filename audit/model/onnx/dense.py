@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
-from audit.model.canon.einsum import Product, matrix_product
-from audit.model.canon.naming import layer_name
+from audit.model.canon.dense import Product, layer_name, matrix_product
 from audit.model.onnx.graph import (
     FLOATS,
     Array,

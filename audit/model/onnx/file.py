@@ -13,9 +13,9 @@ from onnx.external_data_helper import ExternalDataInfo
 
 from audit.errors import ModelError
 from audit.model.detect import sha256
-from audit.model.onnx.bounds import check_size, check_tensor
 from audit.model.onnx.graph import opset, walk
 from audit.model.onnx.runtime import RuntimeFailure, Session
+from audit.model.onnx.types import check_size, check_tensor
 
 OLDEST = 7
 """Before opset 7, operators broadcast by attributes; 7 and 8 differ little from 9 and real files still use them."""

@@ -22,7 +22,7 @@ from onnx import (
     numpy_helper,
 )
 
-from audit.model.canon.naming import numbered, without_wrappers
+from audit.model.canon.dense import numbered, without_wrappers
 
 Array = NDArray[Any]
 SCOPES = "pkg.torch.onnx.name_scopes"

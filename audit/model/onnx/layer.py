@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import GraphProto, NodeProto, helper
 
-from audit.model.canon.naming import layer_name, numbered
+from audit.model.canon.dense import layer_name, numbered
 from audit.model.onnx.graph import (
     Array,
     add_constant,

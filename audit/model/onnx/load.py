@@ -10,10 +10,9 @@ import torch
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from audit.errors import ModelError
-from audit.model.base import InputSpec, Model
+from audit.model.base import InputSpec, Model, check_weights
 from audit.model.batches import trial_batches
 from audit.model.canon.scores import TRIALS, guard
-from audit.model.foreign import check_weights
 from audit.model.onnx.batch_size import declared_batch, free_batch_size
 from audit.model.onnx.convert import convert
 from audit.model.onnx.dense import rewrite_dense

@@ -14,10 +14,9 @@ from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgu
 from torch.utils import _pytree as pytree
 from torch.utils._pytree import tree_leaves
 
-from audit.model.base import InputSpec, Model
+from audit.model.base import InputSpec, Model, quiet
 from audit.model.batches import float_type, reference_of, trial_batches
 from audit.model.canon.scores import TRIALS, guard, head_note
-from audit.model.foreign import quiet
 from audit.model.torch.outputs import named_outputs
 from audit.model.torch.program import Canonical, canonical
 

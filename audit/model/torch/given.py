@@ -17,8 +17,7 @@ from torch import nn
 
 from audit.errors import DataError, ModelError, UsageError
 from audit.model import load_model
-from audit.model.base import Model
-from audit.model.foreign import check_weights, first_line, quiet
+from audit.model.base import Model, check_weights, first_line, quiet
 from audit.model.packing import inputs_of
 from audit.settings import Settings
 

@@ -14,9 +14,13 @@ from tolerances import EXACT
 
 from audit.maths.resample import resampled_means
 from audit.maths.shares import wilson
-from audit.measures.calibration.bins import equal_count_bins
 from audit.measures.calibration.block import Confidence
-from audit.measures.calibration.confidence import Reliability, calibration_error, overconfidence_interval
+from audit.measures.calibration.confidence import (
+    Reliability,
+    calibration_error,
+    equal_count_bins,
+    overconfidence_interval,
+)
 from audit.measures.calibration.measure import answers_of
 from audit.network.records import Outcome
 

@@ -12,8 +12,7 @@ from references import calibration as reference
 
 from audit.maths.resample import Bootstrap
 from audit.measures.calibration.confidence import Answers
-from audit.measures.calibration.measure import answers_of
-from audit.measures.calibration.temperature import NO_HINT, NO_MISTAKE, OPEN, fit_temperature, slopes_at
+from audit.measures.calibration.measure import NO_HINT, NO_MISTAKE, OPEN, answers_of, fit_temperature, slopes_at
 from audit.network.loss import CrossEntropy
 from audit.network.records import Outcome
 

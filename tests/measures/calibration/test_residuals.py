@@ -11,8 +11,7 @@ from references import calibration as reference
 from audit.maths.resample import Bootstrap
 from audit.maths.shares import wilson
 from audit.measures.calibration.block import Calibration
-from audit.measures.calibration.measure import REGRESSION, measure_calibration
-from audit.measures.calibration.residuals import POINTS, evenly_spread
+from audit.measures.calibration.measure import POINTS, REGRESSION, evenly_spread, measure_calibration
 from audit.network.records import Outcome
 
 

@@ -16,10 +16,9 @@ from zoo import ZOO, Tied, build
 
 from audit.measures.contract import Audit, Measurement, Records
 from audit.measures.fisher.block import NetworkFisher
-from audit.measures.fisher.determinant import largest_eigenvalues, log_determinants
+from audit.measures.fisher.determinant import largest_eigenvalues, log_determinants, squared_slope
 from audit.measures.fisher.gram import draw_subsets
 from audit.measures.fisher.measure import Fisher
-from audit.measures.fisher.robustness import squared_slope
 from audit.network.loss import BinaryCrossEntropy, CrossEntropy
 from audit.network.record import Products
 

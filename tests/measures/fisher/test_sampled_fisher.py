@@ -14,8 +14,7 @@ from zoo import ZOO, Tied, build
 
 from audit.measures.contract import Audit, Measurement
 from audit.measures.fisher.determinant import log_determinants
-from audit.measures.fisher.measure import Fisher
-from audit.measures.fisher.sampled import Drawn, draw_pool, single_samples, standard_error
+from audit.measures.fisher.measure import Drawn, Fisher, draw_pool, single_samples, standard_error
 from audit.network.record import Products
 from audit.report.plan import Plan, PlannedStage
 

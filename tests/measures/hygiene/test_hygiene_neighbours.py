@@ -13,8 +13,8 @@ from tolerances import EXACT
 
 from audit.measures.hygiene import neighbours
 from audit.measures.hygiene.duplicates import row_ids
+from audit.measures.hygiene.leak import closeness, local_dimension
 from audit.measures.hygiene.mislabels import leave_one_out
-from audit.measures.hygiene.near_duplicates import closeness, local_dimension
 from audit.measures.hygiene.neighbours import Search, Space, gather_votes
 
 

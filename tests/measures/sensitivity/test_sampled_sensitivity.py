@@ -12,8 +12,8 @@ from sensitivity_cases import NETWORKS, Attention, _mlp, measure, samples
 from torch import Tensor, nn
 
 from audit.measures.contract import Audit, Measurement
+from audit.measures.sensitivity.many_scores import JacobianProducts, jacobian_products, largest_norms
 from audit.measures.sensitivity.measure import Sensitivity
-from audit.network.jacobian_norms import JacobianProducts, jacobian_products, largest_norms
 from audit.report.plan import Plan, PlannedStage
 
 SAME = 1e-8  # two exact ways to one number, in float64

@@ -1,14 +1,3 @@
 """Every ONNX operator that can be converted, by family. Importing this package registers them all."""
 
-from audit.model.onnx.ops import (  # noqa: F401
-    arithmetic,
-    fused,
-    image,
-    index,
-    ml,
-    nonlinear,
-    recurrent,
-    reduce,
-    shape,
-    window,
-)
+from audit.model.onnx.ops import arithmetic, fused, image, index, nonlinear, recurrent, reduce, shape, window  # noqa: F401

@@ -1,4 +1,4 @@
-"""The report as a CycloneDX 1.6 bill of materials: the model with its measured performance, and its data."""
+"""The report for registries of models: a CycloneDX bill of materials, a Hugging Face `model-index`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from audit.report.report import DataReport
 
 if TYPE_CHECKING:  # a policy compares, which takes numpy
     from audit.policy import Verdict
+import re
+
+from audit.report.numbers import interval
+
+# The report as a CycloneDX 1.6 bill of materials: the model with its measured performance, and its data.
+
 
 SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 Block = dict[str, Any]
@@ -108,3 +114,77 @@ def _data(data: DataReport) -> Block:
         "hashes": [{"alg": "SHA-256", "content": data.sha256}],
         "data": [content],
     }
+
+
+# The results as the `model-index` of a Hugging Face model card: YAML for the head of its README.md.
+
+
+KINDS = {"r2": "r_squared"}  # the hub's word, where it differs
+UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+"""Beyond what JSON escapes: characters that YAML folds or cannot hold."""
+
+
+def render_model_index(report: Report) -> str:
+    """The YAML; the same report gives the same bytes."""
+    data = report.data
+    lines = [
+        "model-index:",
+        f"- name: {quoted(file_name(report.model.path))}",
+        "  results:",
+        "  - task:",
+        f"      type: {quoted(_task(report))}",
+        "    dataset:",
+        f"      name: {quoted(file_name(data.path))}",
+        f"      type: {quoted(_slug(file_name(data.path)))}",
+        "      split: test",
+        "    metrics:",
+    ]
+    for metric in metrics(report):
+        if metric.slice == "test":
+            lines += _metric_lines(metric)
+    return "\n".join([*lines, ""])
+
+
+def quoted(text: str) -> str:
+    r"""A double-quoted scalar that reads back as the same text, whatever is in it.
+
+    >>> print(quoted('no: "x"\n- #y\x85'))
+    "no: \"x\"\n- #y\u0085"
+    """
+    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
+
+
+def number(value: float) -> str:
+    """A float that YAML 1.1 reads as one: it wants a point before the exponent.
+
+    >>> number(0.072), number(1e-07), number(3.0)
+    ('0.072', '1.0e-07', '3.0')
+    """
+    mantissa, e, exponent = repr(float(value)).partition("e")
+    return f"{mantissa if '.' in mantissa else f'{mantissa}.0'}{e}{exponent}"
+
+
+def _metric_lines(metric: Metric) -> list[str]:
+    name = f"test {metric.name}"
+    if metric.interval is not None:
+        name += f", 95 % interval {interval(metric.interval)}"
+    return [
+        f"    - type: {KINDS.get(metric.kind, metric.kind)}",
+        f"      name: {quoted(name)}",
+        f"      value: {number(metric.value)}",
+    ]
+
+
+def _task(report: Report) -> str:
+    """The hub's word for the task, where the layout of the data says what kind of data it is."""
+    if report.model.task == "tagging":
+        return "token-classification"
+    task = "regression" if report.model.task == "regression" else "classification"
+    if report.data.layout in ("images", "image-parquet", "idx", "cifar") and task == "classification":
+        return "image-classification"
+    return f"tabular-{task}" if report.data.layout in ("csv", "tsv", "parquet") else task
+
+
+def _slug(name: str) -> str:
+    """A name as the hub's data sets have it."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "data"

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from audit.data.dataset import Data
+from audit.data.dataset import Array, Data
 from audit.data.fit import Accepts, Fitting, Way, ways
 from audit.data.preprocess import default_scale, preprocess, statistics_axis
-from audit.data.source import Array
 from audit.settings import Settings
 
 FEWEST_PIXELS = 64  # numbers in a sample, below which it is no image
