@@ -12,8 +12,9 @@ one by one plain autograd, sample after sample: always right, slow
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -130,8 +131,7 @@ class SampleGradients:
     def _choose(self, example: Tensor) -> None:
         """Sorts the parameters by the quickest way that repeats plain autograd on the samples given."""
         closed, mapped = self._ways(example)
-        forms = {path: form for path, form in self._forms().items() if self._held(path) & closed}
-        self.closed = ClosedForms(self.network, forms, closed)
+        self.closed = ClosedForms(self.network, self._forms(tuple(name for name in self.names if name in closed)), closed)
         self._mapped = tuple(name for name in self.names if name in mapped)
         self._one_by_one = tuple(name for name in self.names if name not in closed | mapped)
         self._outputs = scores(self.network, filled(as_fed(self.network, example[:1]), self._batch or 1)).shape[1]
@@ -160,15 +160,20 @@ class SampleGradients:
         C = scores(self.network, filled(x[:1], self._batch or 1)).shape[1]
         generator = torch.Generator().manual_seed(0)
         probe = torch.randn(len(x), C, generator=generator, dtype=torch.float64).to(self._device)
-        truth = {name: values[:, 0] for name, values in self._by_sample(x, probe[:, None], self.names).items()}
-        every = ClosedForms(self.network, self._forms(), self.names)
-        closed = self._agreeing(truth, lambda: self._by_form(x, probe, every)) if every.paths else set()
-        rest = tuple(name for name in self.names if name not in closed)
-        return closed, self._agreeing(truth, lambda: self._mapped_once(x, probe, rest)) if rest else set()
+        closed, mapped = set[str](), set[str]()
+        for names in _few_together({name: value.numel() for name, value in self.values.items()}):
+            truth = {name: values[:, 0] for name, values in self._by_sample(x, probe[:, None], names).items()}
+            every = ClosedForms(self.network, self._forms(names), names)
+            found = self._agreeing(truth, functools.partial(self._by_form, x, probe, every)) if every.paths else set()
+            rest = tuple(name for name in names if name not in found)
+            closed |= found
+            mapped |= self._agreeing(truth, functools.partial(self._mapped_once, x, probe, rest)) if rest else set()
+        return closed, mapped
 
-    def _forms(self) -> dict[str, Form]:
-        """By path, of the modules that have a closed form and hold a wanted parameter."""
-        return {path: form for path in self._holders() if (form := form_of(self.network.get_submodule(path)))}
+    def _forms(self, names: Collection[str]) -> dict[str, Form]:
+        """By path, of the modules that have a closed form and hold one of the parameters."""
+        paths = dict.fromkeys(name.rpartition(".")[0] for name in names)
+        return {path: form for path in paths if (form := form_of(self.network.get_submodule(path)))}
 
     def _agreeing(self, truth: Gradients, attempt: Callable[[], Gradients]) -> set[str]:
         """Names whose attempted gradients are the true ones; none where the attempt fails."""
@@ -177,15 +182,6 @@ class SampleGradients:
         except (RuntimeError, ValueError, IndexError):  # an operator that cannot be mapped, an odd shape
             return set()
         return {name for name in truth if name in found and _same(found[name], truth[name])}
-
-    def _holders(self) -> list[str]:
-        """Paths of the modules that hold a wanted parameter."""
-        return [path for path, _ in self.network.named_modules() if self._held(path)]
-
-    def _held(self, path: str) -> set[str]:
-        """Names of the wanted parameters that the module at `path` itself holds."""
-        owned = self.network.get_submodule(path).named_parameters(prefix=path, recurse=False)
-        return {name for name, _ in owned} & set(self.names)
 
     def _by_form(self, x: Tensor, cotangent: Tensor, forms: ClosedForms) -> Gradients:
         """[n, *shape] by name, from one signal for each sample."""
@@ -240,6 +236,22 @@ class SampleGradients:
     @property
     def _device(self) -> torch.device:
         return next(self.network.parameters()).device
+
+
+def _few_together(sizes: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+    """Names, as many together as have few numbers: what is formed to try them out is several times their size.
+
+    >>> list(_few_together({"a": 3, "b": HELD, "c": 1, "d": 2}))
+    [('a',), ('b',), ('c', 'd')]
+    """
+    group: list[str] = []
+    for name, size in sizes.items():
+        if group and sum(sizes[each] for each in group) + size > HELD:
+            yield tuple(group)
+            group = []
+        group.append(name)
+    if group:
+        yield tuple(group)
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
