@@ -24,7 +24,6 @@ from audit.report.plan import (
 )
 from audit.run.operations import (
     BACKWARD,
-    FORMED,
     OVERHEAD,
     Workload,
     exact_bytes,
@@ -231,7 +230,7 @@ def _sampled_seconds(name: str, work: Workload, speed: float) -> float:
     F, C = work.cost.operations, work.outputs
     passes = {
         "flatness": F + 2 * BACKWARD * F,
-        "fisher": 4 * (F + BACKWARD * F) + FORMED * work.formed * F,
+        "fisher": 4 * (F + BACKWARD * F) + work.gradient,
         "sensitivity": F + min(C, 40) * BACKWARD * F,
         "checks": 4 * (F + min(C, 40) * BACKWARD * work.cost.behind),
     }
