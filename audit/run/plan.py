@@ -42,7 +42,7 @@ DRAWS, DRAWN = 64, 1800.0  # of random signs, and what one takes for each weight
 PAIRED_COLUMNS = 3000.0  # operations of an entry of a Gram matrix of columns until its eigenpairs are found
 SPREAD = 25.0  # operations of a sample's curvature in its scores, in squares of their number
 WALKED = 32_000  # forward passes along the leading directions of a layer
-PROBED = 7_000  # … and those that second derivatives are worth in the sampled checks of a curved network
+PROBED = 35.0  # passes from a layer on: what its second derivatives take in the checks of a curved network's sample
 DOUBLE_CONVOLUTIONS = 4.0  # how much slower convolutions are in double precision than matrix products
 
 SHARES = {"flatness": 0.35, "fisher": 0.2, "sensitivity": 0.25, "checks": 0.05}  # of the budget, for what is sampled
@@ -144,7 +144,8 @@ def _small_changes_on(work: Workload, share: float, speed: float, brief: bool) -
     each = OVERHEAD * passes / speed  # seconds of a sample
     tests = min(work.tests, MOST_TESTS, max(LEAST_TESTS, _power_of_two(share / each / (1 + 1 / TESTS_PER_TRAIN))))
     fits = tests == min(work.tests, MOST_TESTS) and not brief
-    trains = min(work.samples, MOST_TESTS // TESTS_PER_TRAIN if fits else max(LEAST_TESTS, tests) // TESTS_PER_TRAIN)
+    most = MOST_TESTS if fits else _power_of_two(max(LEAST_TESTS, tests))
+    trains = min(work.samples, most // TESTS_PER_TRAIN)
     stage = PlannedStage(name=CONSEQUENCES, samples=trains, tests=tests, brief=brief, seconds=(tests + trains) * each)
     if tests == work.tests and not brief:
         return stage
@@ -200,7 +201,7 @@ def _beside(stage: PlannedStage, work: Workload) -> float:
         "flatness": DRAWS * DRAWN * weights + 2 * columns + grams + SPREAD * work.samples * work.outputs**2,
         "duality": WALKED * F * inner,
         "sensitivity": 4 * spectra,
-        "checks": DRAWS / 2 * DRAWN * weights + PROBED * F * work.curved,
+        "checks": DRAWS / 2 * DRAWN * weights,
     }
     return OVERHEAD * parts.get(stage.name, 0.0)
 
@@ -217,6 +218,8 @@ def _stage(name: str, exact: float, work: Workload, limits: Limits) -> PlannedSt
         column = OVERHEAD * (work.cost.operations + BACKWARD * work.cost.behind) / limits.speed
         columns = min(COLUMNS, max(LEAST_COLUMNS, _power_of_two(share / column)))
         seconds += columns * column
+        if exact <= seconds and not too_large:  # of a head with many scores, say: a draw runs all that comes before it
+            return _exact(name, exact)
     why = TOO_LARGE if too_large else TOO_LONG.format(exact=readable_seconds(exact))
     return PlannedStage(name=name, form="sampled", samples=samples, columns=columns, seconds=seconds, why=why)
 
@@ -232,7 +235,7 @@ def _sampled_seconds(name: str, work: Workload, speed: float) -> float:
         "flatness": F + 2 * BACKWARD * F,
         "fisher": 4 * (F + BACKWARD * F) + work.gradient,
         "sensitivity": F + min(C, 40) * BACKWARD * F,
-        "checks": 4 * (F + min(C, 40) * BACKWARD * work.cost.behind),
+        "checks": 4 * F + (4 * min(C, 40) * BACKWARD + PROBED * work.curved * len(work.layers)) * work.cost.behind,
     }
     return OVERHEAD * passes[name] / speed
 

@@ -34,6 +34,7 @@ from audit.network.layers import Layers, PassedBy, find_layers, nothing_to_measu
 from audit.network.loss import loss_of
 from audit.network.parameter_gradients import other_parameters
 from audit.network.records import Outcome, Records
+from audit.network.residual_traces import is_multilinear
 from audit.network.second_derivatives import is_piecewise_linear
 from audit.network.unrolled import is_recurrent
 from audit.report.plan import Arithmetic, Plan
@@ -126,7 +127,7 @@ def _workload(model: Model, example: Tensor, layers: Layers, splits: tuple[Tenso
         outputs=scores(network, example).shape[1],
         cost=forward_cost(network, example, [layer.module for layer in layers.dense]),
         layers=layers.dense,
-        curved=not is_piecewise_linear(network),
+        curved=not (is_piecewise_linear(network) or is_multilinear(network, example[:1])),
         beyond=sum(network.get_parameter(name).numel() for name in others),
         formed=_share_without_form(network, others),
         input_numbers=int(continuous.sum()) if example.is_floating_point() else 0,
