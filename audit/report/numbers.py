@@ -104,10 +104,10 @@ def seconds(value: float) -> str:
 
 # Is a report reproduced? All that it says is compared with what a second audit says, by path.
 #
-# The same versions on the same machine give the same bits. Elsewhere sums are rounded in another order, so numbers count
-# as reproduced within the tolerances below; how many are the same to the last bit is said either way. Single words, such
-# as a finding's level or a check's status, must be the same everywhere; sentences quote rounded numbers, so they are
-# compared only where the same versions on the same platform wrote both.
+# The same versions on the same machine give the same bits. Elsewhere sums are rounded in another order, so numbers
+# count as reproduced within the tolerances below; how many are the same to the last bit is said either way. Single
+# words, such as a finding's level or a check's status, must be the same everywhere; sentences quote rounded numbers, so
+# they are compared only where the same versions on the same platform wrote both.
 
 
 REPRODUCED = {"float64": 6, "float32": 4}

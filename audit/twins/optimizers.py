@@ -129,8 +129,8 @@ def _cut(stacked: Stacked, rows: Tensor) -> None:
 
 # Regularizers: the gradients of a step, changed as `audit.train` would change one network's.
 #
-# Jia & Su's: ∇[L + β R] = (1 + β) ∇L(B) − β/M Σ_i ∇L(B_i, w − α g_i). The parts of a batch become networks of their own,
-# K·M in one stack, each moved along its own gradient.
+# Jia & Su's: ∇[L + β R] = (1 + β) ∇L(B) − β/M Σ_i ∇L(B_i, w − α g_i). The parts of a batch become networks of their
+# own, K·M in one stack, each moved along its own gradient.
 
 
 ALPHA, PARTS = 1e-4, 8

@@ -195,9 +195,9 @@ def _device(samples: Samples) -> torch.device:
     return next(iter(samples.network.parameters())).device
 
 
-# Small changes of the weights. Rounding is symmetric, one step per tensor: Δ = max |w| / 127, w′ = Δ round(w/Δ); matrices
-# and kernels, not biases and normalisations. Random changes of a layer have exactly the norm ε ‖W‖; those of neurons are
-# δw_j = ε ξ_j w_j. Draws come in pairs +δ and −δ, whose mean is free of the slope of the loss.
+# Small changes of the weights. Rounding is symmetric, one step per tensor: Δ = max |w| / 127, w′ = Δ round(w/Δ);
+# matrices and kernels, not biases and normalisations. Random changes of a layer have exactly the norm ε ‖W‖; those of
+# neurons are δw_j = ε ξ_j w_j. Draws come in pairs +δ and −δ, whose mean is free of the slope of the loss.
 
 
 LEVELS = 127  # steps of a signed byte to either side of 0

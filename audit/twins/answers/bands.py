@@ -167,9 +167,9 @@ def _layer(key: str) -> str | None:
 
 # Which kind of twins does the model resemble, and how well can that be told here?
 #
-# A linear discriminant on the logarithms of the inner numbers, never on the test error: twins of a kind spread around its
-# mean with one covariance for all kinds, shrunk towards its diagonal as far as so few twins ask for (Schäfer & Strimmer
-# 2005). Each twin is diagnosed by all others, and what comes out right is the hit rate.
+# A linear discriminant on the logarithms of the inner numbers, never on the test error: twins of a kind spread around
+# its mean with one covariance for all kinds, shrunk towards its diagonal as far as so few twins ask for (Schäfer &
+# Strimmer 2005). Each twin is diagnosed by all others, and what comes out right is the hit rate.
 
 
 LEAST_RESEMBLED = 3  # twins of a kind that can be resembled
