@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from audit.maths.blocks import HELD, SAMPLE_GRADIENTS, blocks
-from audit.model.batches import filled
+from audit.model.base import filled
 from audit.network.hooks import scores
 
 OPERATORS = ("lstm", "gru", "rnn")  # of an ONNX file, which walk through time by formula already

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 
 from audit.errors import UsageError
-from audit.report.plan import (
+from audit.report.conduct import (
     CONSEQUENCES,
     FEW_LAYERS,
     MOST_LAYERS,
@@ -144,8 +144,7 @@ def _small_changes_on(work: Workload, share: float, speed: float, brief: bool) -
     each = OVERHEAD * passes / speed  # seconds of a sample
     tests = min(work.tests, MOST_TESTS, max(LEAST_TESTS, _power_of_two(share / each / (1 + 1 / TESTS_PER_TRAIN))))
     fits = tests == min(work.tests, MOST_TESTS) and not brief
-    most = MOST_TESTS if fits else _power_of_two(max(LEAST_TESTS, tests))
-    trains = min(work.samples, most // TESTS_PER_TRAIN)
+    trains = min(work.samples, _power_of_two((MOST_TESTS if fits else max(LEAST_TESTS, tests)) / TESTS_PER_TRAIN))
     stage = PlannedStage(name=CONSEQUENCES, samples=trains, tests=tests, brief=brief, seconds=(tests + trains) * each)
     if tests == work.tests and not brief:
         return stage
@@ -218,7 +217,7 @@ def _stage(name: str, exact: float, work: Workload, limits: Limits) -> PlannedSt
         column = OVERHEAD * (work.cost.operations + BACKWARD * work.cost.behind) / limits.speed
         columns = min(COLUMNS, max(LEAST_COLUMNS, _power_of_two(share / column)))
         seconds += columns * column
-        if exact <= seconds and not too_large:  # of a head with many scores, say: a draw runs all that comes before it
+        if exact <= min(seconds, share) and not too_large:  # a draw runs all that is before a head, say
             return _exact(name, exact)
     why = TOO_LARGE if too_large else TOO_LONG.format(exact=readable_seconds(exact))
     return PlannedStage(name=name, form="sampled", samples=samples, columns=columns, seconds=seconds, why=why)

@@ -16,9 +16,9 @@ from audit.data.dataset import Data, Split
 from audit.errors import ModelError, UsageError
 from audit.maths.resample import TEST, TRAIN, Bootstrap
 from audit.measures.contract import Audit
-from audit.model.base import Model
-from audit.model.batches import as_fed
+from audit.model.base import Model, as_fed
 from audit.model.packing import continuous_only
+from audit.network import Layers, PassedBy, find_layers, nothing_to_measure
 from audit.network.capture import Capture
 from audit.network.closed_forms import form_of
 from audit.network.cost import (
@@ -30,14 +30,13 @@ from audit.network.cost import (
     without_what_does_not_fit,
 )
 from audit.network.hooks import has_convolutions, scores
-from audit.network.layers import Layers, PassedBy, find_layers, nothing_to_measure
 from audit.network.loss import loss_of
 from audit.network.parameter_gradients import other_parameters
 from audit.network.records import Outcome, Records
 from audit.network.residual_traces import is_multilinear
 from audit.network.second_derivatives import is_piecewise_linear
 from audit.network.unrolled import is_recurrent
-from audit.report.plan import Arithmetic, Plan
+from audit.report.conduct import Arithmetic, Plan
 from audit.run.operations import TOKEN_SHARE, Workload
 from audit.run.plan import QUICK, make_plan
 from audit.settings import Settings
@@ -127,7 +126,7 @@ def _workload(model: Model, example: Tensor, layers: Layers, splits: tuple[Tenso
         outputs=scores(network, example).shape[1],
         cost=forward_cost(network, example, [layer.module for layer in layers.dense]),
         layers=layers.dense,
-        curved=not (is_piecewise_linear(network) or is_multilinear(network, example[:1])),
+        curved=not (is_piecewise_linear(network) or is_multilinear(network, example)),
         beyond=sum(network.get_parameter(name).numel() for name in others),
         formed=_share_without_form(network, others),
         input_numbers=int(continuous.sum()) if example.is_floating_point() else 0,

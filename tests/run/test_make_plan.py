@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from audit.errors import UsageError
+from audit.network import DenseLayer
 from audit.network.cost import Cost
-from audit.network.layers import DenseLayer
-from audit.report.plan import Plan
+from audit.report.conduct import Plan
 from audit.run.operations import Workload
 from audit.run.plan import LEAST_SAMPLES, budget_seconds, make_plan
 from audit.settings import Settings
@@ -80,6 +80,7 @@ def test_what_does_not_fit_into_memory_is_sampled_however_long_it_may_take() -> 
     assert make_plan(work, Settings(budget="none"), 1 << 40, SPEEDS).is_exact("flatness")
 
 
+@example(1785480.0, 511, 6, 64, "10s")  # all 127 test samples are taken, which are no power of two
 @given(
     st.floats(1e3, 1e12),
     st.integers(2, 100_000),
@@ -157,3 +158,17 @@ def test_every_stage_says_what_memory_it_takes_and_none_more_than_it_may() -> No
             assert (0 < stage.bytes <= MEMORY) if stage.form != "skipped" else stage.bytes == 0
     few, many = (plan(workload(1e5, samples=n)).stage("flatness").bytes for n in (1000, 100_000))
     assert few < many
+
+
+def test_a_head_of_many_scores_is_exact_where_random_signs_would_take_longer() -> None:
+    head = replace(workload(1e10, samples=200, outputs=1000, width=1000), curved=False)
+    head = replace(head, cost=replace(head.cost, behind=0.0))
+    found = plan(head, budget="5m")
+    assert found.samples_some and found.is_exact("flatness") and found.is_exact("duality")
+    assert found.stage("checks").seconds < 0.1 * 300
+
+
+def test_what_the_checks_of_a_curved_network_take_grows_with_its_layers() -> None:
+    few, many = (replace(workload(5e8, tokens=16), layers=(dense(30, 30, 16),) * count) for count in (1, 24))
+    one, other = (plan(each, budget="5m").stage("checks") for each in (few, many))
+    assert one.form == other.form == "sampled" and other.samples < one.samples
