@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import nn
 from train import HERE, perceptron
 
+from audit.twins import About, Recipe, Twin, TwinSet
 from audit.twins.answers.data import curve, held_out
-from audit.twins.index import About, Recipe, Twin, TwinSet
 from audit.twins.kinds import Kind, chosen_kinds
 from audit.twins.outcomes import judge
 from audit.twins.stack import chain_of

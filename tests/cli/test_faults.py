@@ -20,7 +20,7 @@ from forks import Forks, complaints, forking
 from places import EXAMPLE, REGRESSION, ROOT
 from test_hostile_terminal import ended, network, started
 
-from audit.render.output import FILES, STAGE
+from audit.render import FILES, STAGE
 
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}
 KILLED = """

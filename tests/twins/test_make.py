@@ -17,7 +17,7 @@ from audit.errors import ModelError, UsageError
 from audit.run.in_memory import sources_of
 from audit.run.progress import Progress
 from audit.settings import Settings
-from audit.twins.index import Recipe, read_twins, read_weights, write_twins
+from audit.twins import Recipe, read_twins, read_weights, write_twins
 from audit.twins.kinds import KINDS, Kind, chosen_kinds
 from audit.twins.make import Wish, make_folder
 from audit.twins.outcomes import measuring
@@ -93,9 +93,8 @@ def test_without_a_recipe_the_family_is_found(problem: Problem, tmp_path: Path) 
 def test_a_search_that_is_gone_on_with_makes_no_twin_twice(problem: Problem, tmp_path: Path) -> None:
     """Also where the twins of a recipe could not be measured."""
     made = make_folder(problem, tmp_path, replace(wish("plain"), recipe=None))
-    unmeasured = tuple(
-        replace(twin, numbers={}, matched=False, reached=False) if twin.family == "adam" else twin for twin in made.twins
-    )
+    none = {"numbers": {}, "matched": False, "reached": False}
+    unmeasured = tuple(replace(twin, **none) if twin.family == "adam" else twin for twin in made.twins)
     write_twins(tmp_path, replace(made, family="", twins=unmeasured))
     again = make_folder(problem, tmp_path, replace(wish("plain"), recipe=None))
     names = [twin.name for twin in read_twins(tmp_path).twins]
