@@ -1,4 +1,4 @@
-"""Compares two recipes from several seeds of each: the spread between seeds is in every interval."""
+"""Compares two recipes from several seeds of each: the spread between seeds is in every interval. Finds their reports."""
 
 from __future__ import annotations
 

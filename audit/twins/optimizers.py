@@ -1,4 +1,4 @@
-"""Optimizers on stacked parameters [K, …]: one step moves K networks, each at its own rate."""
+"""Optimizers and regularizers on stacked parameters [K, …]: one step moves K networks, each at its own rate."""
 
 from __future__ import annotations
 
