@@ -15,6 +15,7 @@ from audit.cli.say import say
 from audit.errors import UsageError
 from audit.settings import Settings, flag, from_report
 from audit.settings.config import RUNS_CODE, resolve
+from audit.settings.limits import budget_bytes
 
 if TYPE_CHECKING:
     from audit.measures.report import Report
@@ -59,6 +60,8 @@ def _settings(report: Report, where: str, flags: dict[str, Any]) -> Settings:
                 f"{where}: was made with {flag(name)} {getattr(made_with, name)}, which runs code; "
                 f"give {flag(name)} yourself if you trust it."
             )
+    if budget_bytes(made_with.memory) > budget_bytes(None):  # nor more memory than an audit takes by itself
+        made_with = replace(made_with, memory=None)
     given = resolve(flags, environ={})
     return replace(made_with, **{name: getattr(given, name) for name, value in flags.items() if value is not None})
 
