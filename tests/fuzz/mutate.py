@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import io
 import json
@@ -92,7 +93,7 @@ def document(content: bytes, rng: random.Random) -> bytes:
             elif how < 0.5 and isinstance(held, list) and held:
                 holder[key] = held[: rng.randrange(len(held))]
             else:
-                holder[key] = rng.choice(ODD)
+                holder[key] = copy.deepcopy(rng.choice(ODD))  # a later change may be within it
     return json.dumps(value).encode()
 
 
