@@ -18,7 +18,7 @@ from audit.cli import init, config, layers, render, explain, schema  # isort: sk
 from audit.cli.app import app as app
 from audit.cli.say import any_alphabet, complain
 from audit.errors import AuditError, out_of_memory
-from audit.settings.limits import CUT_SHORT, guard_mapped_files
+from audit.settings.limits import CUT_SHORT, answer_faults
 
 WAIT_ASLEEP = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 """For torch's threads, as read by the OpenMP of GCC and of Intel: one that waits for another does not keep a processor
@@ -40,7 +40,7 @@ def main() -> None:
         signal.signal(stop, _interrupted)
     if hasattr(signal, "SIGBUS"):
         signal.signal(signal.SIGBUS, _cut_short)
-        guard_mapped_files()
+        answer_faults(_divided)
     try:
         app()
     except AuditError as error:
@@ -82,3 +82,11 @@ def _cut_short(which: int, _frame: object) -> NoReturn:
     if not CUT_SHORT:
         sys.exit(128 + which)
     _leave(f"{CUT_SHORT[-1]}: was cut short while it was read; audit it once it is finished.", 2)
+
+
+def _divided() -> NoReturn:
+    """Leave from within native code, which cannot go on: nothing is tidied up but by the next run."""
+    complain(
+        "gen-audit: the model divides the smallest whole number by -1, or one by 0, which ends what runs it; mend it."
+    )
+    os._exit(2)

@@ -140,23 +140,26 @@ def _taken() -> int | None:
     return int(found[1]) << 10 if found else None
 
 
-# A file that is mapped into memory and cut short has no bytes behind the addresses that it had. Whoever reads there, in
-# whatever library and thread, is sent SIGBUS at once; a handler in Python would come too late, as the reading goes on
-# first and is sent the next one.
+# Signals that stand for a fault in what is being run. A handler in Python would come too late: native code goes on
+# first, and is sent the signal again. So these are answered where they arrive, on 64-bit Linux alone; elsewhere they
+# end the process.
+#
+# A file that is mapped into memory and cut short has no bytes behind the addresses that it had, and whoever reads
+# there, in whatever library and thread, is sent SIGBUS. The smallest whole number divided by -1 is SIGFPE.
 
 
 CUT_SHORT: list[str] = []
 """Files that were cut short while they were mapped."""
-ADDRESS = 16  # where siginfo_t has it, on 64-bit Linux
+ADDRESS = 16  # where siginfo_t has it
 SOON = 0.01  # seconds
-MAP_FIXED, MAP_NORESERVE = 0x10, 0x4000  # which Python's mmap does not name
+MAP_FIXED, MAP_NORESERVE, SA_SIGINFO = 0x10, 0x4000, 4  # which Python does not name
 _KEPT: list[object] = []  # what the system calls must stay where it is
 
 
-def guard_mapped_files() -> None:
+def answer_faults(divided: Callable[[], None]) -> None:
     """From here on a mapped file that is cut short reads as zeros where it ended; Python's handler follows at once.
 
-    On 64-bit Linux alone, once Python has a handler of SIGBUS; elsewhere the process ends by the signal.
+    Where native code divides what cannot be divided, `divided` is called, which must end the process.
     """
     if sys.platform != "linux" or sys.maxsize < 2**32:
         return
@@ -176,6 +179,8 @@ def guard_mapped_files() -> None:
 
     def act(number: int, told: int, _: int) -> None:
         try:
+            if number == signal.SIGFPE:
+                divided()
             address = ctypes.c_void_p.from_address(told + ADDRESS).value or 0
             place, size, rights, path = _rest_of_mapping(address)
             how = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE
@@ -187,10 +192,10 @@ def guard_mapped_files() -> None:
             libc.sigaction(number, ctypes.byref(Action()), None)  # by default, it ends the process
 
     handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(act)
-    told_where = 4  # SA_SIGINFO
     _KEPT.append(handler)
-    action = Action(ctypes.cast(handler, ctypes.c_void_p), flags=told_where)
-    libc.sigaction(int(signal.SIGBUS), ctypes.byref(action), None)
+    action = Action(ctypes.cast(handler, ctypes.c_void_p), flags=SA_SIGINFO)
+    for number in (signal.SIGBUS, signal.SIGFPE):
+        libc.sigaction(int(number), ctypes.byref(action), None)
 
 
 def _tell() -> None:
