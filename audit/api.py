@@ -19,9 +19,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from audit import measures
 from audit.errors import AuditError, UsageError
-from audit.measures import report as plain
-from audit.policy import Verdict, judge
+from audit.policy import Verdict
+from audit.policy.judge import judge
 from audit.policy.parse import PolicyFailed, PolicyLike, as_baseline, as_policy
 from audit.render.notebook import ClassTable, FindingTable, GapTable, LayerTable, render_notebook
 from audit.settings import as_arguments, from_report
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils.data import DataLoader, Dataset
 
+    from audit.twins import Recipe, TwinSet
     from audit.twins.in_memory import OwnTraining
-    from audit.twins.index import Recipe, TwinSet
     from audit.twins.kinds import Kind
 
     Samples = tuple[Any, Any] | Dataset[Any] | DataLoader[Any] | str | Path
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Report(plain.Report):
+class Report(measures.Report):
     """An audit, complete, and what a program does with one.
 
     In a notebook `report`, `report.gap`, `report.classes`, `report.layers` and `report.findings` show themselves as
@@ -56,7 +57,7 @@ class Report(plain.Report):
         return cls.of(super().from_json(text, name))
 
     @classmethod
-    def of(cls, measured: plain.Report) -> Report:
+    def of(cls, measured: measures.Report) -> Report:
         """A report with its parts as tables that show themselves."""
         values = {field.name: getattr(measured, field.name) for field in fields(measured)}
         shown = {
@@ -72,7 +73,7 @@ class Report(plain.Report):
         return ClassTable(self.gap.per_class)
 
     def check(
-        self, policy: PolicyLike = None, baseline: plain.Report | None = None, *, strict: bool = False
+        self, policy: PolicyLike = None, baseline: measures.Report | None = None, *, strict: bool = False
     ) -> Verdict:
         """The verdict of a policy (a `Policy`, a file, rules in a dictionary, or the default) on this report."""
         return judge(as_policy(policy), self, as_baseline(baseline), strict=strict)
@@ -96,7 +97,7 @@ def audit_model(
     test: Samples | None = None,
     *,
     policy: PolicyLike = None,
-    baseline: plain.Report | None = None,
+    baseline: measures.Report | None = None,
     progress: bool | None = None,
     twins: str | Path | None = None,
     **settings: Any,

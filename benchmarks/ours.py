@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from audit.curvature.hessian import LayerHessian
+from audit.curvature import LayerHessian
 from audit.curvature.spectrum import top_eigenpairs
 from audit.maths.decompositions import local_map
 from audit.measures.contract import Audit

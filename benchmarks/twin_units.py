@@ -19,7 +19,7 @@ from torch import nn
 from audit.run.in_memory import sources_of
 from audit.run.progress import Progress
 from audit.settings import Settings
-from audit.twins.index import Recipe
+from audit.twins import Recipe
 from audit.twins.kinds import all_samples
 from audit.twins.make import at_once
 from audit.twins.outcomes import measuring

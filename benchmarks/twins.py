@@ -19,12 +19,11 @@ from audit.network.loss import LOSS_OF_TASK
 from audit.run.pipeline import files_of, run_audit
 from audit.run.progress import Progress
 from audit.settings import Settings
-from audit.twins.index import Recipe
+from audit.twins import Recipe
 from audit.twins.kinds import all_samples
 from audit.twins.outcomes import measuring
 from audit.twins.problem import Problem, set_problem
-from audit.twins.start import drawn_start
-from audit.twins.training import Goal, Training
+from audit.twins.training import Goal, Training, drawn_start
 
 RECIPE = Recipe(rate=0.1, batch=25, start="glorot")
 

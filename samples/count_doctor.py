@@ -26,10 +26,8 @@ from audit.data.task import resolve_task
 from audit.model.torch.given import given_network
 from audit.network.loss import LOSS_OF_TASK
 from audit.network.records import Outcome
-from audit.report.doctor import Doctor
-from audit.report.plan import EXACT
-from audit.run.arrivals import run
-from audit.run.doctor import Patient, examine, with_class_order
+from audit.report.conduct import EXACT, Doctor
+from audit.run.doctor import Patient, examine, run, with_class_order
 from audit.run.fitting import fit
 from audit.settings import Settings
 

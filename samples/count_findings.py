@@ -23,7 +23,7 @@ from train import HERE, Recipe, corrupt, export
 from train import train as train_network
 
 from audit.findings import add_findings
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.run.pipeline import run_audit
 from audit.run.progress import Progress
 from audit.settings import Settings

@@ -16,7 +16,7 @@ from audit import __version__
 from audit.cli import report, twins, check, compare, history, overview, verify  # isort: skip
 from audit.cli import init, config, layers, render, explain, schema  # isort: skip
 from audit.cli.app import app as app
-from audit.cli.say import any_alphabet, complain
+from audit.cli.terminal import any_alphabet, complain
 from audit.errors import AuditError, out_of_memory
 from audit.settings.limits import CUT_SHORT, answer_faults
 

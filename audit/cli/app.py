@@ -17,18 +17,18 @@ import typer
 
 from audit import __version__
 from audit.cli.options import GroupedCommand
-from audit.cli.say import complain, say
+from audit.cli.terminal import complain, say
 from audit.errors import AuditError, DataError, ModelError, UsageError
 from audit.settings import flag
 from audit.settings.limits import report_text
 
 if TYPE_CHECKING:
+    from audit.compare import Comparison
     from audit.compare.comparable import Named
-    from audit.compare.result import Comparison
-    from audit.measures.report import Report
+    from audit.measures import Report
     from audit.render.write import Written
     from audit.report.blocks import Gallery
-    from audit.report.plan import Plan
+    from audit.report.conduct import Plan
     from audit.run.partial import Partial
     from audit.run.pipeline import Audited
     from audit.settings import Settings
@@ -66,7 +66,7 @@ def command_line() -> str:
 
 def read_report(path: Path) -> Report:
     """A report.json, or a sentence that says why it is none."""
-    from audit.measures.report import Report
+    from audit.measures import Report
 
     return Report.from_json(report_text(path), str(path))
 
@@ -120,7 +120,7 @@ def run(model: Path, data: Path, settings: Settings, quiet: bool, earlier: Earli
     following = Following(plan=earlier.plan, baseline=baseline, kept=earlier.kept)
     twins = None
     if earlier.twins is not None:
-        from audit.twins.report import twins_for, with_twins  # a room that most audits never enter
+        from audit.twins.answers import twins_for, with_twins  # a room that most audits never enter
 
         twins = twins_for(earlier.twins, files_of(model, data), settings, (lambda line: None) if quiet else complain)
     with closing(progress_for(quiet)) as progress:
@@ -191,7 +191,7 @@ def compared(baseline: Path | None, name: str, report: Report, shown: Gallery | 
 def write_pages(out: Path, write: Callable[[Path], Written]) -> list[str]:
     """The pages of a finished result, put into `out` in one step; says what could not be written."""
     from audit.cli.terminal import tell_missing
-    from audit.render.output import staged
+    from audit.render import staged
 
     with staged(out, new_audit=False) as stage:
         written = write(stage).checked()

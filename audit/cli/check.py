@@ -23,14 +23,14 @@ from audit.cli.options import (
     output_option,
     with_settings,
 )
-from audit.cli.say import complain, say
+from audit.cli.terminal import complain, say
 from audit.errors import AuditError, UsageError
 from audit.settings import flag
 from audit.settings.config import CONFIG_NAME, config_files, resolve
 
 if TYPE_CHECKING:
-    from audit.compare.result import Comparison
-    from audit.measures.report import Report
+    from audit.compare import Comparison
+    from audit.measures import Report
     from audit.policy import Verdict
     from audit.report.blocks import Gallery
 
@@ -72,10 +72,11 @@ def check(
 ) -> None:
     """Pass or fail MODEL on DATA, or a report.json, by a policy."""
     check_there(None if data is None else target, data)
-    from audit.policy import judge, policy_in_force
-    from audit.policy.rules import lines
+    from audit.policy import lines
+    from audit.policy.judge import judge
+    from audit.policy.parse import policy_in_force
+    from audit.render import check_writable, staged
     from audit.render.ci import tell_github
-    from audit.render.output import check_writable, staged
 
     wanted = chosen_formats(formats)
     rules = policy_in_force(policy, config_files(config, data))

@@ -13,14 +13,14 @@ import typer
 
 from audit.cli.app import check_there, command, command_line, drawing, named_report, write_pages
 from audit.cli.options import AsJson, ConfigPath, PageFormats, Quiet, output_option, with_settings
-from audit.cli.say import complain, say
+from audit.cli.terminal import complain, say
 from audit.errors import UsageError
 from audit.settings import Settings
 from audit.settings.config import config_files, resolve
 
 if TYPE_CHECKING:
+    from audit.compare import Comparison
     from audit.compare.comparable import Named
-    from audit.compare.result import Comparison
 
 Compared = Annotated[
     list[Path] | None,
@@ -51,9 +51,9 @@ def compare(
     **flags: Any,
 ) -> None:
     """Say what changed from OLD to NEW: better, worse, or cannot tell."""
+    from audit.render import check_writable
     from audit.render.ci import tell_github_of
     from audit.render.comparison_pages import chosen_pages, write_comparison
-    from audit.render.output import check_writable
 
     wanted = chosen_pages(formats)
     check_writable(out)
@@ -103,7 +103,7 @@ def _members(text: str) -> list[Named]:
     if not names:
         raise UsageError(f"--group {text!r}: names no report; give a.json,b.json or the folder that holds them.")
     if Path(text).is_dir():
-        from audit.history.timeline import read_folder
+        from audit.compare.recipes import read_folder
 
         return read_folder(Path(text))
     return [named_report(Path(name)) for name in names]

@@ -11,7 +11,7 @@ import typer
 
 from audit.cli.app import command
 from audit.cli.options import AsJson, ConfigPath
-from audit.cli.say import say
+from audit.cli.terminal import say
 from audit.settings.config import config_files, resolve_with_origins
 
 Folder = Annotated[Path | None, typer.Argument(metavar="DATA", help="The data folder, which may hold settings, too.")]
@@ -20,8 +20,8 @@ Folder = Annotated[Path | None, typer.Argument(metavar="DATA", help="The data fo
 @command()
 def config(data: Folder = None, config: ConfigPath = None, as_json: AsJson = False) -> None:
     """Print every setting in force, and where it comes from."""
-    from audit.policy import policy_in_force
-    from audit.policy.rules import counted
+    from audit.policy import counted
+    from audit.policy.parse import policy_in_force
 
     files = config_files(config, data)
     settings, origins = resolve_with_origins({}, files)

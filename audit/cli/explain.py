@@ -10,7 +10,7 @@ import typer
 
 from audit.cli.app import command
 from audit.cli.options import AsJson, completing
-from audit.cli.say import say
+from audit.cli.terminal import say
 from audit.errors import UsageError
 
 

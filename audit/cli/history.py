@@ -10,7 +10,7 @@ import typer
 
 from audit.cli.app import command, command_line, write_pages
 from audit.cli.options import AsJson, PageFormats, Quiet, output_option
-from audit.cli.say import say
+from audit.cli.terminal import say
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with report.json files, also in its folders.")]
 Out = Annotated[Path, output_option("history into")]
@@ -25,9 +25,10 @@ def history(
     quiet: Quiet = False,
 ) -> None:
     """Draw every number of the reports in DIR over time."""
-    from audit.history.timeline import read_folder, trace_history
+    from audit.compare.history.timeline import trace_history
+    from audit.compare.recipes import read_folder
+    from audit.render import check_writable
     from audit.render.comparison_pages import chosen_pages, write_history
-    from audit.render.output import check_writable
 
     wanted = chosen_pages(formats)
     check_writable(out)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from audit.cli.app import check_there, command
 from audit.cli.options import AsJson, ModelPath, with_settings
-from audit.cli.say import in_table, say
+from audit.cli.terminal import in_table, say
 from audit.settings.config import config_files, resolve
 
 if TYPE_CHECKING:
     from audit.model.base import Model
-    from audit.network.layers import DenseLayer, Layers
+    from audit.network import DenseLayer, Layers
 
 
 @command()
@@ -33,7 +33,7 @@ def _print(model: Model, layers: Layers, convolutions: bool, as_json: bool) -> N
     from rich.console import Console
     from rich.table import Table
 
-    from audit.network.layers import nothing_to_measure
+    from audit.network import nothing_to_measure
 
     if as_json:
         dense, passed_by = ([asdict(layer) for layer in part] for part in (layers.dense, layers.passed_by))

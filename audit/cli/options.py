@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from audit.errors import UsageError
-from audit.render.output import FILES
+from audit.render import FILES
 from audit.settings import KINDS, Kind, Settings, flag
 from audit.settings.config import CONFIG_NAME
 

@@ -10,10 +10,10 @@ import typer
 
 from audit.cli.app import command, command_line, write_pages
 from audit.cli.options import AsJson, PageFormats, Quiet, output_option
-from audit.cli.say import complain, in_table, say
+from audit.cli.terminal import complain, in_table, say
 
 if TYPE_CHECKING:
-    from audit.history.overview import Overview
+    from audit.compare.history import Overview
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with report.json files, also in its folders.")]
 Out = Annotated[Path, output_option("overview into")]
@@ -28,9 +28,9 @@ def overview(
     quiet: Quiet = False,
 ) -> None:
     """Show all models of the reports in DIR, worst findings first."""
-    from audit.history.overview import make_overview
+    from audit.compare.history import make_overview
+    from audit.render import check_writable
     from audit.render.comparison_pages import chosen_pages, write_overview
-    from audit.render.output import check_writable
 
     wanted = chosen_pages(formats)
     check_writable(out)

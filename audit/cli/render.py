@@ -7,7 +7,7 @@ from pathlib import Path
 
 from audit.cli.app import command, compared, drawing, read_report, write_pages
 from audit.cli.options import AsJson, BaselinePath, Formats, Output, ReportPath, Short, Templates, chosen_formats
-from audit.cli.say import say
+from audit.cli.terminal import say
 
 
 @command()

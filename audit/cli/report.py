@@ -29,11 +29,11 @@ from audit.cli.options import (
     chosen_formats,
     with_settings,
 )
-from audit.cli.say import complain, say
+from audit.cli.terminal import complain, say
 from audit.settings.config import config_files, resolve
 
 if TYPE_CHECKING:
-    from audit.measures.report import Report
+    from audit.measures import Report
 
 ReferenceFolder = Annotated[
     Path | None,
@@ -66,9 +66,9 @@ def report(
     """Audit MODEL on DATA and write the report."""
     check_there(model, data)
     from audit.cli.terminal import print_outcome
-    from audit.history.timeline import past_audits, reference_band
+    from audit.compare.history.timeline import past_audits, reference_band
+    from audit.render import check_writable, staged
     from audit.render.ci import tell_github
-    from audit.render.output import check_writable, staged
     from audit.render.page import check_templates
     from audit.render.write import PageOptions, write_report
 

@@ -9,7 +9,7 @@ import typer
 
 from audit.cli.app import command
 from audit.cli.options import completing
-from audit.cli.say import say
+from audit.cli.terminal import say
 from audit.errors import UsageError
 
 RESULTS = ("report", "comparison", "history", "overview", "verdict")
@@ -31,27 +31,27 @@ def schema(which: Which = "report", as_json: AlreadyJson = False) -> None:
 
 
 def _schema(which: str) -> dict[str, Any]:
-    from audit.report.schema import schema_of
+    from audit.report.fields import schema_of
 
     if which == "report":
-        from audit.measures.report import Report
-        from audit.report.report import SCHEMA
+        from audit.measures import Report
+        from audit.report import SCHEMA
 
         return schema_of(Report, SCHEMA)
     if which == "comparison":
-        from audit.compare import result as comparison
+        from audit import compare
 
-        return schema_of(comparison.Comparison, comparison.SCHEMA)
+        return schema_of(compare.Comparison, compare.SCHEMA)
     if which == "history":
-        from audit.history import result as history
+        from audit.compare import history
 
         return schema_of(history.History, history.SCHEMA)
     if which == "overview":
-        from audit.history import overview
+        from audit.compare import history
 
-        return schema_of(overview.Overview, overview.SCHEMA)
+        return schema_of(history.Overview, history.OVERVIEW_SCHEMA)
     if which == "verdict":
-        from audit.policy.rules import VERDICT_SCHEMA, Verdict
+        from audit.policy import VERDICT_SCHEMA, Verdict
 
         return schema_of(Verdict, VERDICT_SCHEMA)
     raise UsageError(f"schema: there is none of {which!r}; ask for report, comparison, history, overview or verdict.")

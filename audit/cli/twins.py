@@ -10,11 +10,11 @@ import typer
 
 from audit.cli.app import command
 from audit.cli.options import AsJson, ConfigPath, DataPath, ModelPath, Quiet, output_option, with_settings
-from audit.cli.say import complain, say
+from audit.cli.terminal import complain, say
 from audit.settings.config import config_files, resolve
 
 if TYPE_CHECKING:
-    from audit.twins.index import TwinSet
+    from audit.twins import TwinSet
 
 OWN = "Twins"
 SETTINGS = (

@@ -11,15 +11,15 @@ import typer
 
 from audit.cli.app import Earlier, check_there, command, read_report, run
 from audit.cli.options import AsJson, DataPath, ModelPath, Quiet, ReportPath, with_settings
-from audit.cli.say import say
+from audit.cli.terminal import say
 from audit.errors import UsageError
 from audit.settings import Settings, flag, from_report
 from audit.settings.config import RUNS_CODE, resolve
 from audit.settings.limits import budget_bytes
 
 if TYPE_CHECKING:
-    from audit.measures.report import Report
-    from audit.report.reproduction import Difference, Reproduction
+    from audit.measures import Report
+    from audit.report.numbers import Difference, Reproduction
 
 SHOWN = 20
 LONGEST = 60
@@ -36,7 +36,7 @@ def verify(
     **flags: Any,
 ) -> None:
     """Audit again as REPORT was made: does every number come back?"""
-    from audit.report.reproduction import reproduction
+    from audit.report.numbers import reproduction
 
     report = read_report(report_file)
     settings = _settings(report, str(report_file), flags)
@@ -69,7 +69,7 @@ def _settings(report: Report, where: str, flags: dict[str, Any]) -> Settings:
 def _other_files(report: Report, model: Path, data: Path, settings: Settings) -> str | None:
     """A sentence where the model or the data are not those of the report: there is nothing to reproduce then."""
     from audit.data import data_sha256
-    from audit.model.detect import file_hash
+    from audit.model import file_hash
 
     if file_hash(model) != report.model.sha256:
         return f"{model} is not the model of the report; its sha256 differs."

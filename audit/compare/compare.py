@@ -10,10 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit import __version__
-from audit.compare.comparable import Named, check_comparable, samples_notes, short_names, why_void
-from audit.compare.differences import Pairs, gap_differences, pair
-from audit.compare.network_numbers import AtOneLoss, network_numbers, unpaired_numbers
-from audit.compare.result import (
+from audit.compare import (
     BETTER,
     OBSERVED,
     PRIMARY,
@@ -28,8 +25,19 @@ from audit.compare.result import (
     skipped,
     verdict,
 )
+from audit.compare.comparable import (
+    AtOneLoss,
+    Named,
+    check_comparable,
+    network_numbers,
+    samples_notes,
+    short_names,
+    unpaired_numbers,
+    why_void,
+)
+from audit.compare.differences import Pairs, gap_differences, pair
 from audit.compare.sentences import family_note, headline, primary_note
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.report.blocks import FeatureValue, Gallery, Thumbnail
 
 # Which test samples got worse and which got better: by wrong answers first, then by how much their loss moved.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from audit.maths.intervals import LEVEL, mean_interval, normal_quantile, share_interval
 from audit.maths.shares import difference_interval
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.report.blocks import SplitOutcomes
 from audit.report.fields import Interval, says
 

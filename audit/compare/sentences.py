@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from audit.compare.result import BETTER, NO_INTERVAL, SAME, UNKNOWN, WORSE, Number
+from audit.compare import BETTER, NO_INTERVAL, SAME, UNKNOWN, WORSE, Number
 from audit.maths.intervals import student_quantile
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.report.numbers import interval, number, percent, points, signed
 
 NAMES = {"gap.test_error": "test error", "gap.test_loss": "test loss"}

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from audit.maths.decompositions import eigh
 from audit.maths.gram import ColumnPairs, Columns, column_pairs
+from audit.network import DenseLayer, dense_only
 from audit.network.capture import Batch, Capture
-from audit.network.layers import DenseLayer, dense_only
 from audit.network.loss import BinaryCrossEntropy, CrossEntropy, Loss, TokenCrossEntropy
 from audit.network.random_signs import Draw, SignSums, gradient_squares, sign_sums
 from audit.network.residual_traces import ResidualTraces, residual_traces

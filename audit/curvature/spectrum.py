@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from audit.curvature import DENSE_LIMIT, LayerHessian
 from audit.curvature.formed_hessian import SingleHessian
-from audit.curvature.hessian import DENSE_LIMIT, LayerHessian
 from audit.maths.blocks import EIGENVECTORS, blocks
 from audit.maths.decompositions import eigh
 from audit.maths.lanczos import BLOCK, EigenPairs, allowed, iterated, scale_of
-from audit.network.layers import DenseLayer
+from audit.network import DenseLayer
 from audit.network.records import Records
 
 __all__ = ["EigenPairs", "LayerHessian", "all_eigenpairs", "top_eigenpairs"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.report.doctor import WIDE, ClassOrder, Trial
+from audit.report.conduct import WIDE, ClassOrder, Trial
 
 # The best one-to-one assignment of rows to columns, and the chance of as many heads in tosses of a fair coin.
 

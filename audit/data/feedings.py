@@ -51,7 +51,7 @@ class Feeding:
             return self.way.apply(preprocess(x, axes, self.settings))
 
 
-def as_fed(fitting: Fitting, settings: Settings) -> Feeding:
+def feeding_now(fitting: Fitting, settings: Settings) -> Feeding:
     """How the samples are fed now."""
     return Feeding("as they are fed", settings, fitting.way)
 

@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from audit.data.columns import label_array
 from audit.data.dataset import Array, Folder, Match, Rows, Source, Stored, parse, unreadable, visible
 from audit.data.images import Encoded, decode_all
 from audit.data.table_files import dropped_columns, image_columns, label_columns
-from audit.data.tables import SUFFIXES
+from audit.data.tables import SUFFIXES, label_array
 from audit.errors import DataError
 from audit.settings import Settings
 from audit.settings.limits import require_room

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,3 +208,37 @@ def shown(columns: Sequence[str]) -> str:
     if len(columns) <= 12:
         return ", ".join(columns)
     return f"{', '.join(columns[:6])}, … ({len(columns) - 12} more), {', '.join(columns[-6:])}"
+
+
+def named_columns(tables: Tables, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that the model calls so; where none does exactly, one that differs in case and marks alone."""
+    loose: dict[str, list[str]] = {}
+    for column in tables.columns:
+        loose.setdefault(_plain(column), []).append(column)
+    found = [name if name in tables.columns else (loose.get(_plain(name)) or [name])[0] for name in names]
+    require_columns(found, tables.columns, tables.first, "which the model takes")
+    return tuple(found)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower())
+
+
+def require_columns(wanted: Sequence[str], columns: Sequence[str], path: Path, why: str) -> None:
+    """Refuses a table that lacks one of them."""
+    missing = [name for name in wanted if name not in columns]
+    if missing:
+        names = ", ".join(map(repr, missing[:6]))
+        what = f"column {names}" if len(missing) == 1 else f"columns {names}"
+        raise DataError(f"{path}: has no {what}, {why}; its columns are {shown(columns)}.")
+
+
+def all_but(label: tuple[str, ...], tables: Tables, count: int) -> tuple[str, ...]:
+    """The columns beside the label, as many as the model takes."""
+    features = tuple(name for name in tables.columns if name not in label)
+    if len(features) != count:
+        raise DataError(
+            f"{tables.first}: has {len(features)} columns beside the label, {shown(features)}, but the model takes "
+            f"{count}; leave out what is no feature with --drop NAME."
+        )
+    return features

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from audit.data.columns import check_features, columns_by_input, label_array, matrix, source_by_input
-from audit.data.dataset import Array, Folder, Match, Preparation, Rows, Source, Stored, parse
+from audit.data.dataset import Array, Folder, Match, Preparation, Rows, Source, Stored, parse, refuse_unknown, several
 from audit.data.labels import listed
-from audit.data.table_files import Tables, image_columns, label_columns, shown, stem
+from audit.data.table_files import Tables, all_but, image_columns, label_columns, named_columns, require_columns, stem
 from audit.errors import DataError
 from audit.settings import Settings
 
@@ -89,15 +88,15 @@ def _take(table: Any, path: Path, features: tuple[str, ...], rows: Rows) -> Arra
 def read_raw(files: tuple[Path, ...], layout: str, settings: Settings, preparation: Preparation) -> Stored:
     """All tables with the columns that the model takes, in its order; every other one but the label is left out."""
     tables = Tables.of(files, layout, settings)
-    features = _named(tables, preparation.names) if preparation.names is not None else ()
+    features = named_columns(tables, preparation.names) if preparation.names is not None else ()
     label = label_columns([name for name in tables.columns if name not in features], tables.first, settings.label)
-    features = features or _all_but(label, tables, len(preparation.kinds))
+    features = features or all_but(label, tables, len(preparation.kinds))
     texts = [name for name, kind in zip(features, preparation.kinds, strict=True) if kind == "text"]
     tables = Tables.of(files, layout, settings, texts)
     for split in tables.others:
         columns, path = tables.by_split[split].column_names, tables.paths[split]
-        _require(features, columns, path, "which the model takes")
-        _require(label, columns, path, f"which is {tables.first.stem}'s label")
+        require_columns(features, columns, path, "which the model takes")
+        require_columns(label, columns, path, f"which is {tables.first.stem}'s label")
     unused = [name for name in tables.columns if name not in (*features, *label)]
     notes = [*tables.notes, f"The model takes the columns {listed(features)}."]
     notes += [f"Columns that the model does not take were not used: {listed(tuple(unused))}."] if unused else []
@@ -108,40 +107,169 @@ def read_raw(files: tuple[Path, ...], layout: str, settings: Settings, preparati
     return Stored(splits, "features", label=",".join(label), features=features, notes=tuple(dict.fromkeys(notes)))
 
 
-def _named(tables: Tables, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that the model calls so; where none does exactly, one that differs in case and marks alone."""
-    loose: dict[str, list[str]] = {}
-    for column in tables.columns:
-        loose.setdefault(_plain(column), []).append(column)
-    found = [name if name in tables.columns else (loose.get(_plain(name)) or [name])[0] for name in names]
-    _require(found, tables.columns, tables.first, "which the model takes")
-    return tuple(found)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", name.lower())
-
-
-def _require(wanted: Sequence[str], columns: Sequence[str], path: Path, why: str) -> None:
-    missing = [name for name in wanted if name not in columns]
-    if missing:
-        names = ", ".join(map(repr, missing[:6]))
-        what = f"column {names}" if len(missing) == 1 else f"columns {names}"
-        raise DataError(f"{path}: has no {what}, {why}; its columns are {shown(columns)}.")
-
-
-def _all_but(label: tuple[str, ...], tables: Tables, count: int) -> tuple[str, ...]:
-    features = tuple(name for name in tables.columns if name not in label)
-    if len(features) != count:
-        raise DataError(
-            f"{tables.first}: has {len(features)} columns beside the label, {shown(features)}, but the model takes "
-            f"{count}; leave out what is no feature with --drop NAME."
-        )
-    return features
-
-
 def _take_raw(table: Any, features: tuple[str, ...], rows: Rows) -> Array:
     out = np.empty((len(rows), len(features)), object)
     for place, column in enumerate(table.select(list(features)).take(rows).columns):
         out[:, place] = column.to_pylist()
     return out
+
+
+def check_features(table: Any, path: Path, features: tuple[str, ...]) -> None:
+    """Refuse columns that are not numbers, and values that are missing."""
+    odd = [name for name in features if not is_number(table.schema.field(name).type)]
+    if odd:
+        names = ", ".join(repr(name) for name in odd[:6]) + (f" and {len(odd) - 6} more" if len(odd) > 6 else "")
+        what = f"column {names} is" if len(odd) == 1 else f"columns {names} are"
+        raise DataError(f"{path}: {what} not numeric; {_remedy([table.column(name) for name in odd])}")
+    for name in features:
+        refuse_missing(table.column(name), path, name)
+
+
+def _remedy(columns: list[Any]) -> str:
+    """Correct a slip among the numbers of one column; encode columns of words."""
+    values = columns[0].to_pylist()
+    words = [row for row, value in enumerate(values) if value is not None and not _reads_as_number(value)]
+    if len(columns) > 1 or not words or 2 * len(words) > len(values):
+        return "encode as numbers the way the model was trained, or remove."
+    return f"correct {str(values[words[0]])!r} in row {words[0] + 1} (counted from 1), or encode the column as numbers."
+
+
+def _reads_as_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def label_array(table: Any, path: Path, names: tuple[str, ...]) -> Array:
+    """Labels [n] as stored, class names included, or several numeric targets [n, k]."""
+    for name in names:
+        refuse_missing(table.column(name), path, name)
+    if len(names) > 1:
+        odd = [name for name in names if not is_number(table.schema.field(name).type)]
+        if odd:
+            raise DataError(f"{path}: target column {odd[0]!r} is not numeric; several targets must all be numbers.")
+        return matrix(table.select(list(names)))
+    return _labels(table.column(names[0]), path, names[0])
+
+
+def _labels(column: Any, path: Path, name: str) -> Array:
+    import pyarrow
+
+    kind = column.type.value_type if pyarrow.types.is_dictionary(column.type) else column.type
+    if pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind):
+        texts = np.array(column.cast(pyarrow.string()).to_pylist(), dtype=str)
+        blank = np.flatnonzero(texts == "")
+        if blank.size:
+            raise DataError(_missing(path, name, int(blank[0])))
+        return texts
+    if not is_number(kind):
+        raise DataError(f"{path}: label column {name!r} holds {kind} values; labels are class names or numbers.")
+    decoded = column.cast(kind)
+    decoded = decoded.cast(pyarrow.float64()) if pyarrow.types.is_decimal(kind) else decoded
+    return np.asarray(decoded.to_numpy())
+
+
+def is_number(kind: Any) -> bool:
+    """Whether a column of this Arrow type can be fed to a model; an empty (null) column counts, its gaps are named."""
+    from pyarrow import types
+
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    return any(test(kind) for test in tests)
+
+
+def refuse_missing(column: Any, path: Path, name: str) -> None:
+    """Name the column and the first row that has no value."""
+    if column.null_count:
+        import pyarrow.compute
+
+        first = pyarrow.compute.index(column.is_null(), True).as_py()
+        raise DataError(_missing(path, name, first))
+
+
+def _missing(path: Path, name: str, row: int) -> str:
+    return (
+        f"{path}: column {name!r} has no value in row {row + 1} (counted from 1); fill or remove such rows as was done "
+        "for training."
+    )
+
+
+def matrix(table: Any) -> Array:
+    """All columns as one float64 matrix [n, columns]: tables carry decimal numbers, which float32 would round."""
+    import pyarrow
+
+    out = np.empty((table.num_rows, table.num_columns), np.float64)
+    for place, column in enumerate(table.columns):
+        decimal = pyarrow.types.is_decimal(column.type)
+        out[:, place] = (column.cast(pyarrow.float64()) if decimal else column).to_numpy()
+    return out
+
+
+# Tables whose columns are named after a model's inputs: one column each, lists in its cells, or name_0, name_1, ….
+
+
+Columns = dict[str, tuple[str, ...]]  # by input, in order
+
+
+def columns_by_input(table: Any, features: Sequence[str], inputs: Sequence[str]) -> Columns | None:
+    """The columns of each input; None for an ordinary table, whose columns together are one input."""
+    columns: dict[str, list[str]] = {}
+    for name in features:
+        stem = re.sub(r"[_.]\d+$", "", name)
+        columns.setdefault(name if name in inputs or stem not in inputs else stem, []).append(name)
+    known = set(columns).intersection(inputs)
+    lists = any(_is_list(table, name) for name in features)
+    if not lists and (len(inputs) < 2 or not known or len(known) == 1 < len(columns)):
+        return None
+    return {name: tuple(sorted(each, key=_number)) for name, each in columns.items()}
+
+
+def _number(name: str) -> int:
+    found = re.search(r"\d+$", name)
+    return int(found[0]) if found else -1
+
+
+def source_by_input(table: Any, path: Path, columns: Columns, label: tuple[str, ...], inputs: Sequence[str]) -> Source:
+    """The split with a field for each input."""
+    refuse_unknown(columns, inputs, f"{path}")
+    arrays = {name: _array(table, path, each) for name, each in columns.items()}
+    return Source(label_array(table, path, label), partial(_taken, arrays), (path,))
+
+
+def _taken(arrays: dict[str, Array], rows: Rows) -> Array:
+    return several({name: array[rows] for name, array in arrays.items()})
+
+
+def _array(table: Any, path: Path, names: tuple[str, ...]) -> Array:
+    """One input [n], [n, columns] or [n, length of the lists]; whole numbers stay whole."""
+    if len(names) == 1 and _is_list(table, names[0]):
+        return _lists(table.column(names[0]), path, names[0])
+    check_features(table, path, names)
+    values = matrix(table.select(list(names)))
+    whole = all(str(table.schema.field(name).type).startswith(("int", "uint")) for name in names)
+    values = values.astype(np.int64) if whole else values
+    return values[:, 0] if len(names) == 1 else values
+
+
+def _is_list(table: Any, name: str) -> bool:
+    from pyarrow import types
+
+    kind = table.schema.field(name).type
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _lists(column: Any, path: Path, name: str) -> Array:
+    import pyarrow.compute
+
+    refuse_missing(column, path, name)
+    lengths = pyarrow.compute.list_value_length(column).to_numpy()
+    if len(np.unique(lengths)) > 1:
+        raise DataError(
+            f"{path}: column {name!r} has lists of {lengths.min()} to {lengths.max()} numbers; pad them to one length, "
+            "and mark the padding in an attention mask if the model takes one."
+        )
+    values = pyarrow.compute.list_flatten(column)
+    if not is_number(values.type) or values.null_count:
+        raise DataError(f"{path}: column {name!r} has lists of {values.type} values; expected lists of numbers.")
+    return np.asarray(values.to_numpy()).reshape(len(column), -1)

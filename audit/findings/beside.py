@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.report.numbers import interval, number, percent, points, shown, signed
 from audit.report.twins import Band, Remedy, Twins
 

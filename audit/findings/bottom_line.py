@@ -10,11 +10,11 @@ from statistics import NormalDist
 
 from audit.findings.rule import broken_blocks, sentence, some, why_no_gap
 from audit.maths.shares import wilson
+from audit.measures import Report
 from audit.measures.gap.block import ClassGap
-from audit.measures.report import Report
+from audit.report import BottomLine, Level, Weakest
 from audit.report.fields import Card, Interval
 from audit.report.numbers import number
-from audit.report.report import BottomLine, Level, Weakest
 
 FAR_BETTER = 0.25  # of the constant answer's mistakes, or of its squared error: the most that a good model makes
 MOSTLY_WRONG = 0.5  # share of a class's test samples answered wrongly

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from audit.maths import shares
 from audit.maths.shares import balanced_accuracy, clearly_guessing, no_better_than_guessing
+from audit.measures import Report
 from audit.measures.gap.block import FITTED
-from audit.measures.report import Report
+from audit.report import Level
 from audit.report.fields import Interval
 from audit.report.numbers import interval, number, percent
-from audit.report.report import Level
 
 NO_LIMIT = "There is no limit in it: it describes and does not judge."
 

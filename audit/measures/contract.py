@@ -22,14 +22,14 @@ from audit.curvature.spectrum import Spectra
 from audit.data.dataset import Data
 from audit.maths.resample import Bootstrap
 from audit.model.base import Model
+from audit.network import DenseLayer, PassedBy
 from audit.network.capture import Capture
-from audit.network.layers import DenseLayer, PassedBy
 from audit.network.loss import Loss
 from audit.network.record import Products, Record
 from audit.network.records import Outcome
 from audit.network.records import Records as Records
+from audit.report.conduct import EXACT, Plan
 from audit.report.fields import Card as Card
-from audit.report.plan import EXACT, Plan
 from audit.settings import Settings
 
 Item = TypeVar("Item")

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, fx, nn
 
 from audit.model import canonical_form
-from audit.model.base import InputSpec, Model, Part, Reference, quiet
-from audit.model.batches import float_type
+from audit.model.base import InputSpec, Model, Part, Reference, float_type, quiet
 from audit.settings import Settings
 
 Shape = tuple[int, ...]

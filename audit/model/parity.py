@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from audit.errors import BudgetError, ModelError, out_of_memory
-from audit.model.base import Model, Part, Reference, first_line
-from audit.model.batches import as_fed, batches, float_type
+from audit.model.base import Model, Part, Reference, as_fed, batches, first_line, float_type
 
 Array = NDArray[np.generic]
 Answers = NDArray[np.float64]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from audit.maths.blocks import blocks
-from audit.network.layers import DenseLayer
+from audit.network import DenseLayer
 
 Calls = dict[str, list[tuple[Tensor, Tensor]]]  # by layer name: input and output of each call
 

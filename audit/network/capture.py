@@ -19,11 +19,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.maths.blocks import FORWARD_CHUNKS, FORWARD_SAMPLES, blocks
 from audit.maths.decompositions import narrow_factor
-from audit.model.batches import as_fed, filled
+from audit.model.base import as_fed, filled
+from audit.network import DenseLayer, entrance
 from audit.network.backward import Calls, ForwardPass, Jacobians, by_sample, jacobians, keeping
 from audit.network.closed_forms import ClosedForms, SquareSums
 from audit.network.hooks import has_convolutions, hooked, scores
-from audit.network.layers import DenseLayer, entrance
 from audit.network.loss import Loss
 from audit.network.parameter_gradients import other_parameters
 from audit.network.record import ChunkGradients, LayerRecord, OtherParameters, Record, left_by_pass

@@ -15,9 +15,9 @@ from torch.utils.flop_counter import flop_registry
 
 from audit.errors import BudgetError
 from audit.maths.blocks import CHUNK_BYTES, CHUNK_BYTES_IN_TURN
+from audit.network import DenseLayer, Layers, PassedBy, entrance
 from audit.network.closed_forms import form_of, scores_together
 from audit.network.hooks import Operators, hooked
-from audit.network.layers import DenseLayer, Layers, PassedBy, entrance
 from audit.settings.limits import budget_bytes as budget_bytes
 
 # What one forward pass costs: operations and numbers written, counted, not timed; and how fast this machine is.

@@ -21,11 +21,11 @@ from torch.func import functional_call, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.maths.blocks import HELD, MAPPED_SAMPLES, blocks
-from audit.model.batches import as_fed, filled
+from audit.model.base import as_fed, filled
+from audit.network import DenseLayer
 from audit.network.backward import Calls, one_by_one
 from audit.network.closed_forms import ClosedForms, Form, Gradients, SquareSums, form_of
 from audit.network.hooks import scores
-from audit.network.layers import DenseLayer
 
 TRIED = 2  # samples that a way is tried on
 AGREEMENT = 1e-9  # relative to the largest entry, in double precision

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from audit.maths.blocks import blocks
+from audit.network import DenseLayer
 from audit.network.capture import Capture
 from audit.network.closed_forms import ClosedForms, Form, form_of
-from audit.network.layers import DenseLayer
 from audit.network.parameter_gradients import SampleGradients, closed_parameters
 from audit.network.patches import Factors, gram, module_factors
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from audit.network import DenseLayer
 from audit.network.capture import Batch
 from audit.network.hooks import scores
-from audit.network.layers import DenseLayer
 from audit.network.loss import Loss
 
 MULTIPLIED = 1 << 16  # weights of a layer up to which Wᵀ G is formed for every draw, in double precision …

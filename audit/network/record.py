@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from audit.maths.blocks import HELD, RESIDUAL_COLUMNS, blocks, in_blocks
+from audit.network import DenseLayer
 from audit.network.backward import Calls
 from audit.network.closed_forms import ClosedForms, Gradients, SquareSums
-from audit.network.layers import DenseLayer
 from audit.network.loss import Loss
 from audit.network.parameter_gradients import SampleGradients
 

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from audit.network import DenseLayer
 from audit.network.capture import Batch
 from audit.network.hooks import Operators, scores
-from audit.network.layers import DenseLayer
 from audit.network.loss import Loss
 from audit.network.random_signs import Draw, Draws, Estimate
 

@@ -18,8 +18,8 @@ from torch import Tensor, fx, nn
 
 from audit.maths.decompositions import eigh
 from audit.model.packing import Slot
+from audit.network import DenseLayer
 from audit.network.backward import Calls
-from audit.network.layers import DenseLayer
 from audit.network.record import LayerRecord
 
 Product = Callable[[Tensor], Tensor]

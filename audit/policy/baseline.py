@@ -13,9 +13,9 @@ from functools import cached_property
 from audit.compare.comparable import CHANGE_NUMBERS, NETWORK, architecture, at_one_train_loss, follows_train_loss
 from audit.compare.differences import Asked, Difference, gap_differences, same_samples, stretched
 from audit.maths.shares import difference_interval
+from audit.measures import Report
 from audit.measures.catalogue import KEYS_OF_REPORT
-from audit.measures.report import Report
-from audit.policy.rules import Bound, Interval, Status
+from audit.policy import Bound, Interval, Status
 from audit.report.paths import Found
 
 HIGHER_IS_BETTER = ("_accuracy", "_r2")

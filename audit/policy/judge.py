@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from audit.measures import Report
 from audit.measures.catalogue import CATALOGUE
-from audit.measures.report import Report
+from audit.policy import Consequence, Interval, Policy, Rule, RuleResult, Status, Verdict
 from audit.policy.baseline import Baseline, Worsening, status_of
-from audit.policy.rules import Consequence, Interval, Policy, Rule, RuleResult, Status, Verdict
+from audit.report import LEVELS, ParityReport
 from audit.report.blocks import PARITY, Check
 from audit.report.numbers import percent, points
 from audit.report.paths import Found, find
-from audit.report.report import LEVELS, ParityReport
 
 NO_BASELINE = "no baseline was given"
 SHARES = {"train_accuracy", "test_accuracy", "accuracy", "confidence"}

@@ -19,8 +19,8 @@ from typing import Any, get_args
 
 from audit.errors import AuditError, UsageError
 from audit.findings.rules import RULES
-from audit.measures.report import KNOWN_PATHS, Report
-from audit.policy.rules import Bound, Consequence, Level, Policy, Rule, Verdict
+from audit.measures import KNOWN_PATHS, Report
+from audit.policy import Bound, Consequence, Level, Policy, Rule, Verdict
 from audit.report.blocks import CHECK_IDS, PARITY
 from audit.settings.config import POLICY, ConfigFile, read_document
 

@@ -1,1 +1,124 @@
-"""Renderers: one finished report in, one file out. A renderer never computes."""
+"""Renderers: one finished report in, one file out. A renderer never computes.
+
+Here: which files there are, and how they are written so that a reader never meets a half-written one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from audit.errors import UsageError
+
+STAGE = ".gen-audit-"
+YOUNG = 5.0  # seconds in which a new folder may not be locked yet
+
+FILES = {
+    "html": "report.html",
+    "pdf": "report.pdf",
+    "json": "report.json",
+    "md": "report.md",
+    "junit": "report.junit.xml",
+    "sarif": "report.sarif",
+    "cyclonedx": "report.cdx.json",
+    "hf": "report.model-index.yml",
+}
+"""Every format and its file, under a name that its readers look for."""
+
+
+@contextmanager
+def staged(folder: Path, new_audit: bool = True, read: Path | None = None) -> Iterator[Path]:
+    """A hidden folder to write into; only if all went well do its files appear in `folder`.
+
+    It lies where a rename can reach: in a folder that exists, which may be a file system of its own, or else beside the
+    new one. A new folder appears whole, in one rename. In one that exists, each file is replaced in one step; a new
+    audit also removes the pages of an earlier one that it did not write again, but never a file that was `read` for it.
+    Whatever else lies there is left alone.
+    """
+    check_writable(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        place = folder if folder.exists() else folder.parent
+        _remove_stale(place)
+        stage = Path(tempfile.mkdtemp(prefix=STAGE, dir=place))
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be written to ({error.strerror}); name another folder with -o.") from error
+    try:
+        with _locked(stage):
+            yield stage
+        os.chmod(stage, 0o777 & ~_umask())
+        if not folder.exists():
+            os.replace(stage, folder)
+            return
+        written = {file.name for file in stage.iterdir()}
+        _check_files(folder, written)
+        for name in sorted(written):
+            os.replace(stage / name, folder / name)
+        for name in set(FILES.values()) - written if new_audit else ():
+            if read is None or not _same_file(folder / name, read):
+                (folder / name).unlink(missing_ok=True)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+@contextmanager
+def _locked(stage: Path) -> Iterator[bool]:
+    """Holds the folder's lock, which ends with the process however that ends; says whether it was free."""
+    try:
+        import fcntl
+    except ImportError:  # Windows, where nothing is ever called stale
+        yield False
+        return
+    handle = os.open(stage, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        free = True
+    except OSError:
+        free = False
+    try:
+        yield free
+    finally:
+        os.close(handle)
+
+
+def _remove_stale(place: Path) -> None:
+    """Removes what a run that was killed has left: folders that nobody locks."""
+    for stage in place.glob(f"{STAGE}*"):
+        if stage.is_symlink() or not stage.is_dir():
+            continue
+        with suppress(OSError), _locked(stage) as free:
+            if free and time.time() - stage.stat().st_mtime > YOUNG:
+                shutil.rmtree(stage, ignore_errors=True)
+
+
+def check_writable(folder: Path) -> None:
+    """Refuses an output folder that cannot become one, before any work is done."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: is a file, not a folder; name another folder with -o.")
+    _check_files(folder, FILES.values())
+    nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    try:  # permissions do not tell all: /proc belongs to root, who cannot write there either
+        os.rmdir(tempfile.mkdtemp(prefix=STAGE, dir=nearest))
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be written to ({error.strerror}); name another folder with -o.") from error
+
+
+def _check_files(folder: Path, names: Iterable[str]) -> None:
+    """Refuses a folder in the place of a file, which could not be replaced in one step."""
+    for taken in (folder / name for name in names if (folder / name).is_dir()):
+        raise UsageError(f"{taken}: is a folder, where a file of the report belongs; name another folder with -o.")
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.samefile(other)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

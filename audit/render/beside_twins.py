@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from audit.findings.beside import TRIED, came_of, level_of, trained
 from audit.findings.rule import capital, listed, sentence, some
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.render.samples import Pictures, pictures
 from audit.report.blocks import Thumbnail
 from audit.report.numbers import interval, number, percent, points, share, shown

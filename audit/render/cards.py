@@ -15,8 +15,8 @@ from functools import cache
 from audit.errors import UsageError
 from audit.findings.bottom_line import CARD as BOTTOM_LINE
 from audit.findings.rules import RULES
+from audit.measures import KNOWN_PATHS
 from audit.measures.catalogue import CATALOGUE, KEYS_OF_REPORT
-from audit.measures.report import KNOWN_PATHS
 from audit.report.fields import Card
 from audit.report.twins import CARDS as OF_TWINS
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
-from xml.etree.ElementTree import Element, SubElement, indent, tostring
-
-from audit.measures.report import Report
-from audit.render.sentences import title
-from audit.render.statements import Statement, statements
-from audit.report.paths import value_at
-
-if TYPE_CHECKING:  # a policy compares, which takes numpy
-    from audit.policy import Verdict
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from audit.compare.result import Comparison
-from audit.policy.rules import Verdict, verdict_line
+from audit.compare import Comparison
+from audit.measures import Report
+from audit.policy import Verdict, verdict_line
 from audit.render.page import cell, render_markdown
-from audit.render.sentences import file_name
-from audit.render.statements import loudest_first
+from audit.render.sentences import Statement, file_name, loudest_first, statements, title
+from audit.report.paths import value_at
 
 # The report as JUnit XML, which every continuous integration shows as a list of tests.
 #

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from audit.compare import Comparison, Number
 from audit.compare.comparable import NETWORK
-from audit.compare.result import Comparison, Number
+from audit.compare.history import Audited, History, Line, Overview, Trend, shown_change, within_folder
 from audit.compare.sentences import difference, with_sign
 from audit.errors import UsageError
-from audit.history.overview import Audited, Overview
-from audit.history.result import History, Line, Trend, shown_change, within_folder
 from audit.measures.catalogue import CATALOGUE
 from audit.render.page import FOR_MACHINES, draw
 from audit.render.pdf import PdfUnavailable, write_pdf

@@ -6,10 +6,9 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from audit.measures.report import Report
-from audit.render.sentences import file_name, used
-from audit.render.statements import Metric, loudest_first, metrics, statements
-from audit.report.report import DataReport
+from audit.measures import Report
+from audit.render.sentences import Metric, file_name, loudest_first, metrics, statements, used
+from audit.report import DataReport
 
 if TYPE_CHECKING:  # a policy compares, which takes numpy
     from audit.policy import Verdict

@@ -9,12 +9,12 @@ from typing import Any
 from markupsafe import Markup
 
 from audit.errors import UsageError
+from audit.measures import LayerReport, Report
 from audit.measures.gap.block import ClassGap, GapReport
-from audit.measures.report import LayerReport, Report
 from audit.render.page import draw
 from audit.render.sentences import gap_sentences, title
+from audit.report import Finding
 from audit.report.numbers import interval, number, percent, points
-from audit.report.report import Finding
 
 
 def render_notebook(report: Report) -> str:

@@ -19,9 +19,9 @@ from jinja2.bccache import Bucket, BytecodeCache, FileSystemBytecodeCache
 from markupsafe import Markup, escape
 
 from audit import __version__
-from audit.compare.result import Comparison
+from audit.compare import Comparison
 from audit.errors import UsageError
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.render import beside_twins, cards, samples, scale, sections, sentences, small_changes, summary
 from audit.report import numbers
 

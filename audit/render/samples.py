@@ -7,9 +7,9 @@ from typing import Any
 
 from audit.findings.rule import label as label
 from audit.findings.rule import within
+from audit.measures import Report
 from audit.measures.duality.block import SampleGap
 from audit.measures.hygiene.block import ClassBalance, Hygiene, Neighbour, Suspect, SuspectedMislabels
-from audit.measures.report import Report
 from audit.report.blocks import NEIGHBOURS, PAIRS, SUSPECTS, FeatureDifference, Thumbnail
 from audit.report.fields import Interval
 from audit.report.numbers import number, percent, points, share, signed

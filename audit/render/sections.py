@@ -9,14 +9,14 @@ from typing import TypeVar
 
 from audit.findings.rule import layer as called
 from audit.findings.rule import sentence
+from audit.measures import LayerReport, Report
 from audit.measures.catalogue import CATALOGUE, KEYS_OF_LAYERS
 from audit.measures.duality.block import DualityBlock, FlatPart, GapOverPairs, SharpPart
 from audit.measures.fisher.block import PacBayes
-from audit.measures.report import LayerReport, Report
 from audit.measures.sensitivity.block import Bound, NetworkSensitivity
 from audit.report.blocks import Check
+from audit.report.conduct import PlannedStage
 from audit.report.numbers import interval, number, share
-from audit.report.plan import PlannedStage
 
 Row = TypeVar("Row")
 SECTIONS = {entry.key: entry.title for entry in CATALOGUE}

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from audit.compare.result import Comparison, Number
+from audit.compare import Comparison, Number
+from audit.findings import FIRST_PAGE
 from audit.findings.bottom_line import bottom_line as found_line
 from audit.findings.bottom_line import of_hundred as of_hundred
-from audit.findings.findings import FIRST_PAGE
 from audit.findings.rule import layer as called
+from audit.measures import Report
 from audit.measures.catalogue import CATALOGUE, Entry
-from audit.measures.report import Report
 from audit.render.cards import ALL_CARDS
+from audit.report import BottomLine, Finding
 from audit.report.fields import Interval
 from audit.report.numbers import interval, number
 from audit.report.paths import steps_of, value_at
-from audit.report.report import BottomLine, Finding
 
 # What the first page says: findings with their evidence, what could not be judged, what the report may serve for.
 

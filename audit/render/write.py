@@ -1,4 +1,4 @@
-"""Renderers: one finished report in, one file out. A renderer never computes."""
+"""Writes a finished report into a folder, in every format asked for."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit.compare.result import Comparison
+from audit.compare import Comparison
 from audit.errors import UsageError
-from audit.measures.report import Report
+from audit.measures import Report
+from audit.render import FILES, staged
 from audit.render.ci import render_junit, render_sarif
 from audit.render.model_cards import render_cyclonedx, render_model_index
-from audit.render.output import FILES, staged
 from audit.render.page import render_html, render_markdown
 from audit.render.pdf import PdfUnavailable, write_pdf
 
@@ -55,7 +55,7 @@ def write_report(
     verdict: Verdict | None = None,
     options: PageOptions | None = None,
 ) -> Written:
-    """Write the file of each format into `folder`: see `audit.render.output.FILES`.
+    """Write the file of each format into `folder`: see `audit.render.FILES`.
 
     A PDF needs libraries that pip cannot install; without them the other files are still written.
     """

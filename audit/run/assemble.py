@@ -19,19 +19,16 @@ from audit import __version__
 from audit.data.dataset import Data, Split
 from audit.errors import AuditError, BudgetError, ModelError, out_of_memory
 from audit.maths.decompositions import InfiniteMatrix
+from audit.measures import LayerReport, Report
 from audit.measures.catalogue import LayerBlocks, NetworkBlocks, ReportBlocks
 from audit.measures.consequences.theory import foretell
 from audit.measures.contract import Audit, Measurement
-from audit.measures.report import LayerReport, Report
 from audit.measures.suite import Results
 from audit.model.base import Model
 from audit.model.parity import Parity
-from audit.network.layers import DenseLayer
+from audit.network import DenseLayer
 from audit.network.records import Outcome
-from audit.report.blocks import CLOSEST, COSTLIEST, Check, Outcomes, SplitOutcomes
-from audit.report.doctor import Doctor
-from audit.report.paths import leaves, not_finite
-from audit.report.report import (
+from audit.report import (
     SCHEMA,
     DataReport,
     InputReport,
@@ -43,7 +40,10 @@ from audit.report.report import (
     Task,
     Tool,
 )
-from audit.report.reproduction import DIGITS
+from audit.report.blocks import CLOSEST, COSTLIEST, Check, Outcomes, SplitOutcomes
+from audit.report.conduct import Doctor
+from audit.report.numbers import REPRODUCED
+from audit.report.paths import leaves, not_finite
 from audit.run.gallery import make_gallery
 from audit.run.progress import MEASURE
 
@@ -127,7 +127,7 @@ def _tool(audit: Audit) -> Tool:
         onnxruntime=version("onnxruntime"),
         platform=platform.platform(),
         threads=torch.get_num_threads(),
-        digits=DIGITS[audit.plan.arithmetic],
+        digits=REPRODUCED[audit.plan.arithmetic],
     )
 
 

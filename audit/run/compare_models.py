@@ -10,19 +10,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from audit.compare.comparable import Named
+from audit.compare import Comparison, Matched
+from audit.compare.comparable import AtOneLoss, Measured, Named
 from audit.compare.compare import compare_reports
-from audit.compare.network_numbers import AtOneLoss, Measured
-from audit.compare.result import Comparison, Matched
-from audit.curvature.hessian import LayerHessian
+from audit.curvature import LayerHessian
 from audit.maths.decompositions import largest_singular_value
+from audit.measures import Report
 from audit.measures.contract import Audit
 from audit.measures.fisher.determinant import squared_slope
 from audit.measures.flatness.block import NetworkFlatness
 from audit.measures.flatness.terms import terms_of
-from audit.measures.report import Report
 from audit.measures.suite import Results
-from audit.network.layers import DenseLayer
+from audit.network import DenseLayer
 from audit.network.record import LayerProducts, Products, Record
 from audit.run.assemble import ordinary_sizes
 from audit.run.pipeline import NOTHING, Following, run_audit

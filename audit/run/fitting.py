@@ -20,8 +20,7 @@ from audit.data.fit import Fitting
 from audit.data.preprocess import default_scale, guess_axes
 from audit.errors import DataError, ModelError, UsageError
 from audit.model import canonical_form
-from audit.model.base import InputSpec, Model, Part
-from audit.model.batches import accepts, alike, float_type, runs
+from audit.model.base import InputSpec, Model, Part, accepts, alike, float_type, runs
 from audit.model.packing import Unpacked, encode, pack, packed_module, parts_of, rows_dtype
 from audit.settings import Settings
 

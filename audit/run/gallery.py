@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from audit.compare.compare import changed_samples
 from audit.data.dataset import Data, Picture, Split
+from audit.measures import Report
 from audit.measures.duality.block import GapOverPairs, SampleGap
 from audit.measures.hygiene.block import Hygiene
-from audit.measures.report import Report
 from audit.report.blocks import (
     NEIGHBOURS,
     PAIRS,

@@ -17,7 +17,7 @@ from audit.data import read_data
 from audit.data.dataset import Data
 from audit.data.in_memory import About, data_in_memory
 from audit.errors import UsageError
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.model import load_model
 from audit.model.base import Model, Preparation
 from audit.model.torch.given import (

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 
 from audit.errors import ModelError
 from audit.model import canonical_form, load_model
-from audit.model.base import InputSpec, Model, first_line
-from audit.model.batches import accepts, as_fed, float_type, runs, trial_batches
+from audit.model.base import InputSpec, Model, accepts, as_fed, first_line, float_type, runs, trial_batches
 from audit.model.packing import encode, pack
-from audit.network.layers import Layers, find_layers
+from audit.network import Layers, find_layers
 from audit.run.fitting import module_of_rows, required
 from audit.settings import Settings
 

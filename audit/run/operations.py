@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from audit.curvature.hessian import DENSE_LIMIT
+from audit.curvature import DENSE_LIMIT
 from audit.maths.blocks import CHUNK_BYTES, HELD
+from audit.network import DenseLayer
 from audit.network.cost import Cost
-from audit.network.layers import DenseLayer
-from audit.report.plan import PlannedStage
+from audit.report.conduct import PlannedStage
 from audit.settings import Settings
 
 BACKWARD = 2.0  # operations of a backward pass, in those of a forward pass

@@ -18,8 +18,8 @@ from audit.errors import UsageError
 from audit.measures.catalogue import CATALOGUE, LayerBlocks, NetworkBlocks, ReportBlocks
 from audit.measures.contract import Measurement
 from audit.measures.suite import Tail
-from audit.report.plan import Plan
-from audit.report.schema import adapter_of
+from audit.report.conduct import Plan
+from audit.report.fields import adapter_of
 from audit.run.progress import MEASURE
 from audit.settings import Settings, flag
 from audit.settings.limits import appear, found_text, refuse_outside

@@ -18,16 +18,15 @@ from audit.data.fit import Fitting
 from audit.data.labels import UnnamedClasses, listed
 from audit.errors import AuditError, DataError, ModelError, UsageError
 from audit.findings import add_findings
+from audit.measures import Report
 from audit.measures.contract import Audit
-from audit.measures.report import Report
 from audit.measures.suite import Results, run_suite
 from audit.model import load_model
-from audit.model.base import Model, Preparation
-from audit.model.batches import as_fed
+from audit.model.base import Model, Preparation, as_fed
 from audit.model.parity import Parity, check_behaviour, check_parity
 from audit.network.hooks import scores
 from audit.report.blocks import Gallery
-from audit.report.plan import Plan
+from audit.report.conduct import Plan
 from audit.run.assemble import Measured, assemble, check_finite, ordinary_sizes, within_memory
 from audit.run.doctor import Patient, examine, with_class_order
 from audit.run.fitting import fit, known_inputs

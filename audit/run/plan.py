@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 
 from audit.errors import UsageError
-from audit.report.plan import (
+from audit.report.conduct import (
     CONSEQUENCES,
     FEW_LAYERS,
     MOST_LAYERS,
@@ -145,7 +145,7 @@ def _small_changes_on(work: Workload, share: float, speed: float, brief: bool) -
     each = OVERHEAD * passes / speed  # seconds of a sample
     tests = min(work.tests, MOST_TESTS, max(LEAST_TESTS, _power_of_two(share / each / (1 + 1 / TESTS_PER_TRAIN))))
     fits = tests == min(work.tests, MOST_TESTS) and not brief
-    trains = min(work.samples, MOST_TESTS // TESTS_PER_TRAIN if fits else max(LEAST_TESTS, tests) // TESTS_PER_TRAIN)
+    trains = min(work.samples, _power_of_two((MOST_TESTS if fits else max(LEAST_TESTS, tests)) / TESTS_PER_TRAIN))
     stage = PlannedStage(name=CONSEQUENCES, samples=trains, tests=tests, brief=brief, seconds=(tests + trains) * each)
     if tests == work.tests and not brief:
         return stage

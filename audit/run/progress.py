@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from audit.report.plan import Plan, readable_seconds
+from audit.report.conduct import Plan, readable_seconds
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

@@ -14,7 +14,7 @@ from audit.measures.gap.measure import r_squared
 from audit.measures.hygiene.block import Hygiene
 from audit.measures.suite import Results
 from audit.network.records import Outcome
-from audit.report.doctor import Doctor
+from audit.report.conduct import Doctor
 from audit.settings import Settings
 
 

@@ -16,9 +16,9 @@ from audit.data.dataset import Data, Split
 from audit.errors import ModelError, UsageError
 from audit.maths.resample import TEST, TRAIN, Bootstrap
 from audit.measures.contract import Audit
-from audit.model.base import Model
-from audit.model.batches import as_fed
+from audit.model.base import Model, as_fed
 from audit.model.packing import continuous_only
+from audit.network import Layers, PassedBy, find_layers, nothing_to_measure
 from audit.network.capture import Capture
 from audit.network.closed_forms import form_of
 from audit.network.cost import (
@@ -30,12 +30,11 @@ from audit.network.cost import (
     without_what_does_not_fit,
 )
 from audit.network.hooks import has_convolutions, scores
-from audit.network.layers import Layers, PassedBy, find_layers, nothing_to_measure
 from audit.network.loss import loss_of
 from audit.network.parameter_gradients import other_parameters
 from audit.network.records import Outcome, Records
 from audit.network.second_derivatives import is_piecewise_linear
-from audit.report.plan import Arithmetic, Plan
+from audit.report.conduct import Arithmetic, Plan
 from audit.run.operations import TOKEN_SHARE, Workload
 from audit.run.plan import QUICK, make_plan
 from audit.settings import Settings

@@ -17,7 +17,7 @@ from audit.settings.limits import memory_limited, refuse_outside, require_room
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from audit.twins.index import Outcomes, Recipe, Twin
+    from audit.twins import Outcomes, Recipe, Twin
 
 ANEW = "make the twins anew in another folder"
 CALLED = "folder of twins"

@@ -12,21 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from audit.errors import ModelError, UsageError
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.network.loss import LOSS_OF_TASK
 from audit.run.in_memory import sources_of, undisturbed
 from audit.run.pipeline import audit_sources
 from audit.run.plan import budget_seconds
 from audit.run.progress import Progress
 from audit.settings import Settings
+from audit.twins import Recipe, TwinSet, cached
+from audit.twins.answers import twins_for, with_twins
 from audit.twins.engines import chosen_engine
-from audit.twins.index import Recipe, TwinSet, cached
 from audit.twins.kinds import Kind, chosen_kinds
 from audit.twins.make import Wish, make_folder
 from audit.twins.outcomes import all_scores
 from audit.twins.problem import set_problem
 from audit.twins.recipes import recipe_of
-from audit.twins.report import twins_for, with_twins
 from audit.twins.training import Architecture, Lesson, Samples, Trained
 from audit.twins.work import Change, TrainWith, train
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from audit.errors import UsageError
-from audit.twins.index import Recipe
+from audit.twins import Recipe
 from audit.twins.training import Architecture, Lesson, Samples
 
 WRONG = 0.1  # share of the labels that `wrong-labels` moves

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from audit.errors import UsageError
+from audit.twins import INDEX, About, Recipe, TwinSet, read_twins, write_twins, write_weights
 from audit.twins.engines import Engine, EngineName
-from audit.twins.index import INDEX, About, Recipe, TwinSet, read_twins, write_twins, write_weights
 from audit.twins.kinds import KINDS, Kind
 from audit.twins.outcomes import measuring
 from audit.twins.pool import Pace

@@ -17,13 +17,13 @@ from audit.measures.contract import Measurement
 from audit.measures.suite import Results, Tail, run_suite
 from audit.model.base import Model
 from audit.network.loss import LOSS_OF_TASK, BinaryCrossEntropy, CrossEntropy, SquaredError
+from audit.report.conduct import Plan
 from audit.report.paths import find
-from audit.report.plan import Plan
 from audit.run.assemble import ordinary_sizes
 from audit.run.progress import Progress
 from audit.run.setup import plan_audit, set_up_audit
 from audit.settings import Settings
-from audit.twins.index import Outcomes, Unseen
+from audit.twins import Outcomes, Unseen
 from audit.twins.kinds import held_out
 from audit.twins.stack import scores_of
 from audit.twins.training import Samples, Trained

@@ -26,7 +26,7 @@ from typing import Any
 import cloudpickle
 
 from audit.errors import UsageError
-from audit.report.plan import readable_seconds
+from audit.report.conduct import readable_seconds
 from audit.twins.work import Task, Workplace
 from audit.twins.worker import BEGIN, Answer, Parcel, alone, attempt, parcel_of
 

@@ -16,19 +16,16 @@ from torch import Tensor, fx, nn
 from audit.data.dataset import Data, Split
 from audit.errors import ModelError
 from audit.maths.blocks import blocks
-from audit.model.base import Model
-from audit.model.batches import as_fed
+from audit.model.base import Model, as_fed
 from audit.network.hooks import hooked, is_fixed_batch_norm, scores
 from audit.run.pipeline import Prepared, Sources, prepare
 from audit.run.progress import Progress
 from audit.run.setup import tempered
 from audit.settings import Settings
-from audit.twins.index import About, Recipe
-from audit.twins.optimizers import Stacked
+from audit.twins import About, Recipe
 from audit.twins.outcomes import all_scores, losses
-from audit.twins.stack import chain_of
-from audit.twins.start import unknown_layers
-from audit.twins.training import Architecture, Lesson, Samples, Trained
+from audit.twins.stack import Stacked, chain_of
+from audit.twins.training import Architecture, Lesson, Samples, Trained, unknown_layers
 
 PROBED = 8  # samples that a chain of dense layers is recognised on
 

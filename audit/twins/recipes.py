@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from audit.errors import UsageError, unreadable
-from audit.report.schema import adapter_of
+from audit.report.fields import adapter_of
+from audit.twins import Recipe
 from audit.twins.checked import range_fault
-from audit.twins.index import Recipe
 from audit.twins.optimizers import optimizer_for
 from audit.twins.stack import LOSSES
 from audit.twins.training import Architecture, Samples

@@ -18,7 +18,27 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from audit.network.hooks import hooked, modules_with_weights, scores
-from audit.twins.optimizers import Gradient, Product, Stacked
+
+
+@dataclass(frozen=True)
+class Product:
+    """The gradient of stacked weights as leftᵀ right, not multiplied out: δ [K, b, out] and x [K, b, in]."""
+
+    left: Tensor
+    right: Tensor
+
+    def tensor(self) -> Tensor:
+        """[K, out, in]."""
+        return torch.bmm(self.left.mT, self.right)
+
+    def added_to(self, target: Tensor, beta: float = 1.0, alpha: float = 1.0) -> None:
+        """Puts β target + α leftᵀ right into the target, in one pass over it."""
+        target.baddbmm_(self.left.mT, self.right, beta=beta, alpha=alpha)
+
+
+Gradient = Product | Tensor
+Stacked = dict[str, Tensor]
+
 
 # The losses of training, for stacks of networks: values and gradients in the scores, in the network's precision.
 

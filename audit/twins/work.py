@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.settings.limits import budget_bytes
-from audit.twins.index import Outcomes, Recipe, Twin, Unseen
+from audit.twins import Outcomes, Recipe, Twin, Unseen
 from audit.twins.kinds import Kind
 from audit.twins.outcomes import Judged, Measuring, judge
 from audit.twins.problem import Problem

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from audit.twins.index import Recipe
+from audit.twins import Recipe
 from audit.twins.training import Architecture, Goal, Lesson, Samples, Stack, Trained, Training
 
 TARGET = 5e-4  # the train loss at which Feng & Tu stop on MNIST

@@ -19,7 +19,7 @@ from torch import nn
 
 from audit import Policy, Rule
 from audit.errors import ModelError, UsageError
-from audit.model.detect import sha256
+from audit.model import sha256
 from audit.model.torch.given import estimator_file
 
 

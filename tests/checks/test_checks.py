@@ -10,11 +10,9 @@ from made_audits import AuditMaker
 from torch import Tensor, nn
 from zoo import ZOO, Tied, build
 
-from audit.checks import rescaling as rescaling_module
-from audit.checks import run_checks
-from audit.checks.arithmetic import check_curvature
-from audit.checks.rescaling import check_rescaling
-from audit.curvature.hessian import LayerHessian
+from audit.checks import arithmetic, run_checks
+from audit.checks.arithmetic import check_curvature, check_rescaling
+from audit.curvature import LayerHessian
 from audit.measures.contract import Audit, Measurement
 from audit.measures.suite import Results, run_suite
 from audit.report.blocks import Check
@@ -67,7 +65,7 @@ def test_rescaling_says_why_it_was_not_tried(make_audit: AuditMaker) -> None:
 def test_a_number_that_is_not_invariant_is_caught(make_audit: AuditMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     network, x, y = build("relu", n=12)
     audit = audit_of(make_audit, network, x, y)
-    monkeypatch.setattr(rescaling_module, "LAYER_WISE", ("trace",))  # plain curvature moves with the scale
+    monkeypatch.setattr(arithmetic, "LAYER_WISE", ("trace",))  # plain curvature moves with the scale
     checks = checked(audit)
     assert checks["rescaling-layers"].status == "failed"
     assert checks["rescaling-neurons"].status == "passed"
@@ -78,7 +76,7 @@ def test_kappa_is_not_claimed_to_survive_single_neurons(
 ) -> None:
     network, x, y = build("relu", n=12)
     audit = audit_of(make_audit, network, x, y)
-    monkeypatch.setattr(rescaling_module, "NEURON_WISE", ("kappa_tau",))
+    monkeypatch.setattr(arithmetic, "NEURON_WISE", ("kappa_tau",))
     assert checked(audit)["rescaling-neurons"].status == "failed"
 
 

@@ -169,7 +169,7 @@ def test_what_the_user_can_put_right_is_2(arguments: tuple[str, ...], words: str
 
 
 def test_our_own_fault_is_3_and_asks_to_be_reported(tmp_path: Path) -> None:
-    finished = run("schema", cwd=tmp_path, before="import audit.report.schema; del audit.report.schema.schema_of\n")
+    finished = run("schema", cwd=tmp_path, before="import audit.report.fields; del audit.report.fields.schema_of\n")
     assert (finished.returncode, finished.stdout) == (3, "")
     assert "Traceback" in finished.stderr
     assert re.search(

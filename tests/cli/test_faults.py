@@ -22,7 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 from places import EXAMPLE, REGRESSION, ROOT
 from test_hostile_terminal import ended, network, started
 
-from audit.render.output import FILES, STAGE
+from audit.render import FILES, STAGE
 
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}
 KILLED = """

@@ -17,7 +17,7 @@ from reports import EXAMPLE, classification
 from test_cli import BLOCKED, FLAGS, done, run
 
 from audit.cli.verify import _settings
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.policy.parse import DEFAULT
 
 

@@ -18,7 +18,7 @@ from places import EXAMPLE
 
 from audit.cli import main
 from audit.errors import DataError, UsageError
-from audit.report.plan import Plan
+from audit.report.conduct import Plan
 from audit.run.partial import Partial
 from audit.settings import KINDS, Settings, flag
 from audit.settings.config import DESCRIBES_DATA

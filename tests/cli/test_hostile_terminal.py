@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from places import EXAMPLE, ROOT
 
-from audit.cli.say import printable
+from audit.cli.terminal import printable
 
 EVIL = "fc\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\r"
 

@@ -14,9 +14,9 @@ from formats import QUICK, data_of, example_of, trained, write_onnx
 
 from audit.cli.app import app
 from audit.errors import UsageError
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.render.page import render_html
-from audit.report.plan import EXACT
+from audit.report.conduct import EXACT
 
 FLAGS = [part for key, value in QUICK.items() for part in (f"--{key.replace('_', '-')}", str(value))]
 SAMPLED = ("--budget", "0.000001s")

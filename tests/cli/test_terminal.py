@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from places import ROOT, SUPPORT
 
-from audit.cli.say import has_colours, in_colour, say
-from audit.cli.terminal import _against, summary
+from audit.cli.terminal import _against, has_colours, in_colour, say, summary
 from audit.compare.comparable import Named
 from audit.compare.compare import compare_reports
-from audit.measures.report import Report
+from audit.measures import Report
 
 
 def example(name: str) -> Report:

@@ -20,10 +20,10 @@ import pytest
 import torch
 from mnist_networks import CLEAN, MNIST, NOISY, QUARTER, Recipe, outcomes
 
+from audit.compare import VOID
 from audit.compare.comparable import Named
 from audit.compare.compare import compare_reports
 from audit.compare.recipes import compare_recipes
-from audit.compare.result import VOID
 from audit.maths.intervals import mean_interval, share_interval
 from audit.run.pipeline import run_audit
 from audit.run.progress import Progress

@@ -9,7 +9,7 @@ import torch
 from formats import QUICK, data_of, example_of, trained, write_onnx
 from tolerances import SINGLE
 
-from audit.compare.result import Comparison
+from audit.compare import Comparison
 from audit.run.compare_models import compare_models
 from audit.run.progress import Progress
 from audit.settings import Settings

@@ -8,7 +8,7 @@ import weakref
 import torch
 from torch import nn
 
-from audit.curvature.hessian import curved_tails
+from audit.curvature import curved_tails
 
 
 def test_a_tail_behind_an_operator_that_saves_its_own_answer_goes_with_its_graph(make_audit) -> None:

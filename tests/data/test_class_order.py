@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit.data.class_order import class_order
-from audit.report.doctor import ClassOrder
+from audit.report.conduct import ClassOrder
 
 
 def judged(labels: np.ndarray, answers: np.ndarray, classes: int) -> ClassOrder:

@@ -11,9 +11,9 @@ from mutations import mutated
 
 from audit.findings import add_findings
 from audit.findings.bottom_line import FAR_BETTER, MOSTLY_WRONG, bottom_line
+from audit.measures import Report
 from audit.measures.gap.block import ClassGap
-from audit.measures.report import Report
-from audit.report.report import Finding, Level
+from audit.report import Finding, Level
 
 
 def found(*levels: Level) -> list[Finding]:

@@ -12,8 +12,8 @@ from made_reports import leaked
 from mutations import example
 from test_particular_reports import findings, open_questions
 
-from audit.measures.report import Report
-from audit.report.report import Finding
+from audit.measures import Report
+from audit.report import Finding
 
 
 def sure(**changes: Any) -> Report:

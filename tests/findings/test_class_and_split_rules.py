@@ -14,8 +14,8 @@ from places import SAMPLES
 from audit.findings.rules import classes, feeding, guessing, splits
 from audit.findings.rules.gap import NEGATIVE_GAP, find_negative_gap
 from audit.maths.shares import difference_interval, wilson
-from audit.measures.report import Report
-from audit.report.doctor import ConstantInputs
+from audit.measures import Report
+from audit.report.conduct import ConstantInputs
 
 
 def with_classes(errors: Any, samples: int) -> Report:

@@ -11,9 +11,9 @@ from mutations import SEEDS, example, mutated, plain
 
 from audit.findings import add_findings, first_page
 from audit.findings.rules import RULES
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.render.cards import find_cards
-from audit.report.report import LEVELS, Finding
+from audit.report import LEVELS, Finding
 
 CLAIMS = re.compile(
     r"\b(causes?d?|due to|leads? to|led to|proves?d?|results? (in|from)|improve[sd]?|reduce[sd]?|shr[ai]nks?|"

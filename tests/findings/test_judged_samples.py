@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from places import SAMPLES
 
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.run.pipeline import run_audit
 from audit.run.progress import Progress
 from audit.settings import Settings

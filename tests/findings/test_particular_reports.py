@@ -14,10 +14,10 @@ from mutations import example
 from audit.findings import add_findings
 from audit.findings.rule import guesses
 from audit.maths.resample import Bootstrap
+from audit.measures import Report
 from audit.measures.gap.measure import measure_gap
-from audit.measures.report import Report
 from audit.network.records import Outcome
-from audit.report.report import Finding, NotJudged
+from audit.report import Finding, NotJudged
 from audit.run.reader_warnings import chance_warning
 
 

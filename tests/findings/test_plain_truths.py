@@ -9,7 +9,7 @@ import pytest
 from mutations import example
 from test_particular_reports import findings, with_errors, with_hygiene
 
-from audit.measures.report import Report
+from audit.measures import Report
 
 
 def with_checks(**statuses: str) -> Report:

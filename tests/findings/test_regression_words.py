@@ -9,8 +9,8 @@ import pytest
 from mutations import example, with_share
 from test_particular_reports import findings, open_questions, with_hygiene
 
-from audit.measures.report import Report
-from audit.report.report import Finding
+from audit.measures import Report
+from audit.report import Finding
 
 OF_CLASSES = re.compile(r"\b(labels?|classe?s?|logits?|confident|scores?|--classes)\b")
 STUDIED = "In the 110 networks studied for this tool fewer samples doubled the part of the gap in the steepest"

@@ -13,8 +13,8 @@ from audit.findings import add_findings
 from audit.findings.rule import guesses
 from audit.findings.rules.steep import find_gap_layers
 from audit.maths.resample import Bootstrap
+from audit.measures import Report
 from audit.measures.gap.measure import measure_gap
-from audit.measures.report import Report
 from audit.network.records import Outcome
 from audit.run.reader_warnings import chance_warning
 

@@ -17,7 +17,7 @@ import typer
 from places import EXAMPLE, REGRESSION, ROOT
 from torch import nn
 
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.settings import Settings
 from fuzz import mutate, twins
 
@@ -150,7 +150,7 @@ def _png() -> bytes:
 
 
 def _settings(content: bytes) -> None:
-    from audit.policy import policy_in_force
+    from audit.policy.parse import policy_in_force
     from audit.settings.config import ConfigFile, resolve
 
     with tempfile.TemporaryDirectory() as folder:
@@ -164,7 +164,8 @@ def _report(content: bytes) -> None:
     from audit.cli.app import drawing, read_report
     from audit.compare.comparable import Named
     from audit.compare.compare import compare_reports
-    from audit.policy import default_policy, judge
+    from audit.policy.judge import judge
+    from audit.policy.parse import default_policy
     from audit.render.write import write_report
 
     with tempfile.TemporaryDirectory() as folder:

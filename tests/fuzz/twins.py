@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from audit.twins.index import (
+from audit.twins import (
     About,
     Outcomes,
     Recipe,

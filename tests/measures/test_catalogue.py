@@ -8,8 +8,8 @@ from typing import get_args, get_type_hints
 import pytest
 from places import EXAMPLE, ROOT
 
+from audit.measures import KNOWN_PATHS, Report
 from audit.measures.catalogue import CATALOGUE, Entry, LayerBlocks, NetworkBlocks, ReportBlocks
-from audit.measures.report import KNOWN_PATHS, Report
 from audit.measures.suite import MEASURES
 from audit.render.cards import ALL_CARDS
 from audit.render.comparison_pages import SECTIONS as COMPARED_SECTIONS

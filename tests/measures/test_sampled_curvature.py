@@ -14,7 +14,7 @@ from audit.measures.contract import Audit, Measurement
 from audit.measures.duality.measure import Duality
 from audit.measures.flatness.measure import Flatness
 from audit.network.record import Products
-from audit.report.plan import Plan, PlannedStage
+from audit.report.conduct import Plan, PlannedStage
 from audit.run.setup import set_up_audit
 from audit.settings import Settings
 

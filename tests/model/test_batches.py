@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from audit.model.base import InputSpec
-from audit.model.batches import as_fed, batches, filled, reference_of, trial_batches
+from audit.model.base import InputSpec, as_fed, batches, filled, reference_of, trial_batches
 
 
 @pytest.mark.parametrize("as_tensor", [False, True])

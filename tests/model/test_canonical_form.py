@@ -13,8 +13,7 @@ from torch_networks import CASES, Case, check_same_network, mlp, save_pt2
 
 from audit.errors import ModelError
 from audit.model import canonical_form, load_model
-from audit.model.base import InputSpec, Model
-from audit.model.batches import accepts
+from audit.model.base import InputSpec, Model, accepts
 from audit.settings import Settings
 
 

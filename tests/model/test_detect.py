@@ -20,8 +20,7 @@ from torch import nn
 from torch_networks import mlp, save_pt2, save_script
 
 from audit.errors import ModelError
-from audit.model import load_model
-from audit.model.detect import detect, file_hash, sha256
+from audit.model import detect, file_hash, load_model, sha256
 from audit.settings import Settings
 
 SKLEARN = "is a pickled scikit-learn or joblib object, which is not read"

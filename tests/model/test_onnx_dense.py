@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from onnx import NodeProto
 from onnx_files import ML, agrees, dense, graph, loaded, node, weights
 
-from audit.model.canon.dense import layer_name, matrix_product, parameter_stem
-from audit.model.onnx.graph import node_scope
+from audit.model.canon import layer_name, matrix_product, parameter_stem
+from audit.model.onnx.layer import node_scope
 
 BIAS_SHAPES = [None, (), (1,), (3,), (1, 3), (1, 1)]
 

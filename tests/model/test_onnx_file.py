@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 from onnx_files import agrees, graph, loaded, mlp, node, weights
 
 from audit.errors import ModelError
+from audit.model.onnx import load
 from audit.model.onnx.file import read_file
-from audit.model.onnx.load import load
 from audit.settings import Settings
 
 

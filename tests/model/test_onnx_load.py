@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from audit.errors import ModelError
 from audit.model.base import Model
-from audit.model.onnx.load import load
+from audit.model.onnx import load
 from audit.settings import Settings
 
 
@@ -114,7 +114,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import numpy as np
-from audit.model.onnx.load import load
+from audit.model.onnx import load
 from audit.settings import Settings
 load(Path(sys.argv[1]), Settings()).reference(np.ones((2, 4), "float32"))
 """

@@ -10,7 +10,7 @@ import torch
 from onnx import ModelProto
 from onnx_files import agrees, graph, loaded, node, weights
 
-from audit.network.layers import find_layers
+from audit.network import find_layers
 
 
 def time_first(last: list[int], features: int = 5) -> ModelProto:

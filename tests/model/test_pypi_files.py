@@ -19,7 +19,7 @@ from audit.errors import ModelError
 from audit.model import load_model
 from audit.model.base import Model
 from audit.model.parity import check_behaviour, check_parity
-from audit.network.layers import find_layers
+from audit.network import find_layers
 from audit.run.list_layers import example_input
 from audit.settings import Settings
 

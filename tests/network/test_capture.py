@@ -11,8 +11,8 @@ from tolerances import EXACT
 from torch import nn
 from zoo import ZOO, build
 
+from audit.network import find_layers
 from audit.network.capture import Capture
-from audit.network.layers import find_layers
 from audit.network.loss import LOSS_OF_TASK
 from audit.network.record import Products
 

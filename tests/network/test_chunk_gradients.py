@@ -10,8 +10,8 @@ from made_audits import as_model
 from parameter_cases import CASES, truth
 from tolerances import ROUNDING
 
+from audit.network import find_layers
 from audit.network.capture import Capture
-from audit.network.layers import find_layers
 from audit.network.loss import LOSS_OF_TASK
 from audit.network.parameter_gradients import other_parameters
 from audit.network.record import Products, Record

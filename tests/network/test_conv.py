@@ -16,8 +16,7 @@ from references import flatness as flatness_reference
 from references.sensitivity import log_volume, spectral
 from torch import Tensor, nn
 
-from audit.checks import run_checks
-from audit.checks.results import check_reports
+from audit.checks import check_reports, run_checks
 from audit.measures.contract import Audit
 from audit.measures.duality.block import DualityBlock
 from audit.measures.fisher.measure import draw_subsets

@@ -17,7 +17,7 @@ import audit.measures.duality.measure as limits
 from audit.checks import run_checks
 from audit.measures.consequences.block import Consequences
 from audit.measures.duality.block import DualityBlock
-from audit.network.layers import dense_only
+from audit.network import dense_only
 
 DIRECTIONAL = ("eigenvalues", "sigma_g", "sigma_w", "cumulative_w", "c", "contribution")
 

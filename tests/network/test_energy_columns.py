@@ -10,7 +10,7 @@ import torch
 from made_audits import AuditMaker
 from torch import nn
 
-from audit.curvature.hessian import LayerHessian
+from audit.curvature import LayerHessian
 from audit.curvature.sampled import choose_columns, energy_columns, forward_energies, score_curvature
 from audit.maths.gram import column_pairs
 from audit.measures.contract import Audit

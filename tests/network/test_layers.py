@@ -11,7 +11,7 @@ from zoo import Tied, build
 
 from audit.errors import ModelError
 from audit.model.base import InputSpec
-from audit.network.layers import DenseLayer, Layers, find_layers, nothing_to_measure
+from audit.network import DenseLayer, Layers, find_layers, nothing_to_measure
 
 
 def layers_of(network: nn.Module, x: Tensor, **changes: object) -> Layers:

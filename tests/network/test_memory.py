@@ -7,8 +7,8 @@ from torch import nn
 from zoo import build
 
 from audit.errors import BudgetError, UsageError
+from audit.network import find_layers
 from audit.network.cost import budget_bytes, bytes_per_sample, chunk_size
-from audit.network.layers import find_layers
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from zoo import ZOO, build
 
 from audit.measures.sensitivity.sharpness import is_piecewise_linear_in
-from audit.model.batches import as_fed
+from audit.model.base import as_fed
 from audit.network.residual_traces import is_multilinear
 
 LINEAR = {"relu", "batchnorm", "bias-free", "linear", "lenet", "conv1x1", "binary", "one-weight", "residual"}

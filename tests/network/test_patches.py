@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from zoo import build, lenet
 
 from audit.model.base import InputSpec
+from audit.network import Layers, dense_only, find_layers, nothing_to_measure
 from audit.network.capture import Capture
 from audit.network.cost import bytes_per_sample
-from audit.network.layers import Layers, dense_only, find_layers, nothing_to_measure
 from audit.network.loss import CrossEntropy
 from audit.network.patches import Patches
 from audit.run.setup import set_up_audit

@@ -8,7 +8,7 @@ from torch import fx, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from zoo import ZOO, build
 
-from audit.model.batches import as_fed
+from audit.model.base import as_fed
 from audit.network.second_derivatives import find_residuals, is_piecewise_linear
 
 KNOWN = {"relu", "batchnorm", "bias-free", "linear", "lenet", "conv1x1", "binary", "one-weight"}

@@ -15,9 +15,11 @@ from reports import classification
 from audit.compare.comparable import Named
 from audit.compare.compare import compare_reports
 from audit.maths.intervals import mean_interval
-from audit.measures.report import KNOWN_PATHS, Report
-from audit.policy import Policy, Rule, default_policy, judge
+from audit.measures import KNOWN_PATHS, Report
+from audit.policy import Policy, Rule
 from audit.policy.baseline import OF_THE_INPUT, Baseline
+from audit.policy.judge import judge
+from audit.policy.parse import default_policy
 from audit.report.paths import Found, find
 
 rng = np.random.default_rng(0)

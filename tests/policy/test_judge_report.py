@@ -7,8 +7,9 @@ from audits import example, only, regression_example, verdict
 from reports import classification
 
 from audit.errors import UsageError
-from audit.policy import Policy, default_policy, judge
-from audit.policy.rules import lines
+from audit.policy import Policy, lines
+from audit.policy.judge import judge
+from audit.policy.parse import default_policy
 
 GAP = "gap.error_gap"  # 0.072, 95 % interval 0.056 to 0.088
 

@@ -10,7 +10,7 @@ import pytest
 from reports import both, classification, with_changes
 
 from audit.errors import UsageError
-from audit.measures.report import KNOWN_PATHS, Report
+from audit.measures import KNOWN_PATHS, Report
 from audit.report.paths import find, value_at
 from audit.report.paths import leaves as every_leaf
 

@@ -8,8 +8,8 @@ import pytest
 from reports import both
 
 from audit.errors import UsageError
-from audit.policy import Policy, Rule, default_policy, policy_in_force, read_policy
-from audit.policy.parse import as_policy
+from audit.policy import Policy, Rule
+from audit.policy.parse import as_policy, default_policy, policy_in_force, read_policy
 from audit.report.blocks import CHECK_IDS
 from audit.settings.config import ConfigFile
 

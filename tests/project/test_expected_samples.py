@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from places import SAMPLES
 
-from audit.measures.report import Report
-from audit.report.reproduction import reproduction
+from audit.measures import Report
+from audit.report.numbers import reproduction
 
 spec = importlib.util.spec_from_file_location("expect", SAMPLES / "expect.py")
 expect = importlib.util.module_from_spec(spec)

@@ -64,7 +64,7 @@ def test_wheel_holds_the_package_its_templates_and_its_licence(wheel):
 def test_wheel_draws_a_page_from_another_folder(installed, tmp_path):
     code = (
         "import sys, audit.render.page; from audit.render import page as t\n"
-        "from audit.measures.report import Report\n"
+        "from audit.measures import Report\n"
         "print(audit.render.__file__, t.PACKAGED.is_dir(), t.CHECKOUT.is_dir())\n"
         "report = Report.from_json(open(sys.argv[1], encoding='utf-8').read())\n"
         "print(len(t.render_html(report)) > 10_000)\n"

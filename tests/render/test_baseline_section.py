@@ -10,7 +10,7 @@ import reports
 from drawn import render_html
 from pages import Page
 
-from audit.compare.result import SCHEMA, ChangedSample, ChangedSamples, Comparison, Number, Side
+from audit.compare import SCHEMA, ChangedSample, ChangedSamples, Comparison, Number, Side
 
 NUMBER = {
     "key": "gap.test_error", "name": "Wrong answers on test", "section": "observed", "kind": "percent", "old": 0.08,

@@ -12,8 +12,8 @@ from drawn import render_html
 from pages import Page
 
 from audit.findings import add_findings
-from audit.measures.report import Report
-from audit.report.reproduction import reproduction
+from audit.measures import Report
+from audit.report.numbers import reproduction
 
 
 def section(report: dict[str, Any]) -> Page:

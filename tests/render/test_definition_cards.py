@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from audit.cli import app
 from audit.errors import UsageError
+from audit.measures import LayerReport, Report
 from audit.measures.catalogue import CATALOGUE
 from audit.measures.catalogue import NetworkBlocks as NetworkReport
-from audit.measures.report import LayerReport, Report
 from audit.render.cards import ALL_CARDS, ALSO, field_cards, find_cards
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from reports import classification, with_changes
 
-from audit.measures.report import Report
-from audit.render.output import FILES
+from audit.measures import Report
+from audit.render import FILES
 from audit.render.write import write_report
 
 KINDS = ("junit", "sarif", "cyclonedx", "hf")

@@ -13,7 +13,7 @@ from reports import classification, with_changes
 from verdicts import finding, odd_reports, odd_verdicts, result, verdict
 
 from audit.compare.compare import compare_reports
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.policy import Verdict
 from audit.render.ci import tell_github, tell_github_of
 

@@ -17,7 +17,7 @@ from PIL import Image
 from reports import classification, regression
 
 from audit.errors import UsageError
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.render.page import render_html
 from audit.render.pdf import PdfUnavailable, write_pdf
 from audit.settings.limits import report_text

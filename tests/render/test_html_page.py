@@ -9,7 +9,7 @@ import reports
 from drawn import render_html
 from pages import Page
 
-from audit.measures.report import Report
+from audit.measures import Report
 
 
 @pytest.mark.parametrize("report", reports.both().values(), ids=reports.both())

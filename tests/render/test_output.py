@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from audit.errors import UsageError
-from audit.render.output import check_writable, staged
+from audit.render import check_writable, staged
 
 
 def names(folder: Path) -> list[str]:

@@ -11,7 +11,7 @@ import reports
 from drawn import render_html, render_markdown
 
 from audit.errors import UsageError
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.render.page import template_names
 from audit.render.write import PageOptions, write_report
 

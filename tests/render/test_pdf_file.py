@@ -15,7 +15,7 @@ import pytest
 import reports
 from drawn import render_html, report_of
 
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.render import pdf
 from audit.render.pdf import remedy, write_pdf
 from audit.render.summary import appendix, body
@@ -27,7 +27,7 @@ def refuse(self, name, flags=0):
     raise OSError(f"cannot load library {name!r}")
 cffi.FFI.dlopen = refuse
 from audit.render.write import write_report
-from audit.measures.report import Report
+from audit.measures import Report
 report = Report.from_json(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
 written = write_report(report, pathlib.Path(sys.argv[2]), ("html", "pdf", "json", "md"))
 print(*written.files, *written.missing, sep="\\n")

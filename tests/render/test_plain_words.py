@@ -11,10 +11,10 @@ from drawn import gap_sentences, made, render_html, report_of
 from pages import Page
 
 from audit.findings.bottom_line import bottom_line
-from audit.measures.report import LayerReport
+from audit.measures import LayerReport
 from audit.render.sections import split_sentence
 from audit.render.summary import evidence
-from audit.report.report import Finding
+from audit.report import Finding
 
 INPUT = "the input of f1, the first dense layer: no dense layer is fed by the model's input"
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reports import both, classification
 
-from audit.report.reproduction import RELATIVE, Difference, reproduction
+from audit.report.numbers import RELATIVE, Difference, reproduction
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reports import both, classification, regression
 
+from audit.compare.recipes import read_folder
 from audit.errors import UsageError
-from audit.history.timeline import read_folder
-from audit.measures.report import Report
+from audit.measures import Report
 
 
 def with_outcomes(**changes: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from formats import QUICK, splits
 from torch import nn
 
 from audit import Report, audit_model
-from audit.report.plan import EXACT, Plan
+from audit.report.conduct import EXACT, Plan
 from audit.run.doctor import LEAST, Patient, _rows
 from audit.settings import Settings, from_report
 

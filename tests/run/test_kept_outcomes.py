@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from places import EXAMPLE, REGRESSION
 
 from audit.data.splits import content_digest
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.report.blocks import Outcomes, SplitOutcomes
 from audit.run.assemble import chosen
 

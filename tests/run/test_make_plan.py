@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from audit.errors import UsageError
+from audit.network import DenseLayer
 from audit.network.cost import Cost
-from audit.network.layers import DenseLayer
-from audit.report.plan import Plan
+from audit.report.conduct import Plan
 from audit.run.operations import Workload
 from audit.run.plan import LEAST_SAMPLES, budget_seconds, make_plan
 from audit.settings import Settings
@@ -80,6 +80,7 @@ def test_what_does_not_fit_into_memory_is_sampled_however_long_it_may_take() -> 
     assert make_plan(work, Settings(budget="none"), 1 << 40, SPEEDS).is_exact("flatness")
 
 
+@example(1785480.0, 511, 6, 64, "10s")  # all 127 test samples are taken, which are no power of two
 @given(
     st.floats(1e3, 1e12),
     st.integers(2, 100_000),

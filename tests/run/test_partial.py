@@ -13,7 +13,7 @@ import torch
 from formats import QUICK, data_of, example_of, trained, write_onnx
 
 from audit.errors import BudgetError, UsageError
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.run.assemble import within_memory
 from audit.run.partial import Partial
 from audit.run.pipeline import Following, run_audit

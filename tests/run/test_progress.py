@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit.report.plan import EXACT, Plan, PlannedStage
+from audit.report.conduct import EXACT, Plan, PlannedStage
 from audit.run.progress import Ahead, LineProgress, Progress, progress_for, stage_seconds
 
 NAMES = ("forward", "flatness", "duality", "fisher", "sensitivity", "checks")

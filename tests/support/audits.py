@@ -7,8 +7,9 @@ from typing import Any
 
 from reports import classification, regression
 
-from audit.measures.report import Report
-from audit.policy import RuleResult, Verdict, judge
+from audit.measures import Report
+from audit.policy import RuleResult, Verdict
+from audit.policy.judge import judge
 from audit.policy.parse import parse_policy
 
 

@@ -8,7 +8,7 @@ from functools import cache, wraps
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.render import ci, model_cards, notebook, page, sentences
 
 

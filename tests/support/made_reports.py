@@ -10,7 +10,7 @@ import numpy as np
 from places import EXAMPLE, REGRESSION
 
 from audit.compare.comparable import Named
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.report.blocks import Outcomes, SplitOutcomes
 
 EXAMPLES = {

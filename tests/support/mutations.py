@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from places import SUPPORT
 from twin_sets import block
 
-from audit.measures.report import Report
+from audit.measures import Report
 
 NUMBERS = (0.0, 1.0, -1.0, 0.5, -0.3, 0.02, 1e-9, 1e-300, -1e-12, 3.7, 250.0, 1e12, 1e300)
 KEPT = {

@@ -12,7 +12,7 @@ import torch
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from audit.model.base import Model
-from audit.model.onnx.load import load
+from audit.model.onnx import load
 from audit.model.parity import check_behaviour, check_parity
 from audit.settings import Settings
 

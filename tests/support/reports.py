@@ -16,7 +16,7 @@ from typing import Any
 
 from places import EXAMPLE, REGRESSION
 
-from audit.measures.report import Report
+from audit.measures import Report
 
 
 def classification() -> dict[str, Any]:

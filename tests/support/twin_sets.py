@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.report.twins import (
     Band,
     Contradicted,
@@ -21,7 +21,7 @@ from audit.report.twins import (
     TwinsOfKind,
     WhoseErrors,
 )
-from audit.twins.index import About, Outcomes, Recipe, Twin, TwinSet, Unseen
+from audit.twins import About, Outcomes, Recipe, Twin, TwinSet, Unseen
 
 KEYS = (
     *(f"layers.{layer}.{end}" for layer in ("fc1", "fc2") for end in ("duality.fixed.share", "flatness.kappa_tau")),

@@ -12,11 +12,10 @@ from references.twin_answers import effect, prediction_interval, shrunken_covari
 from scipy import stats
 from twin_sets import KEYS, numbers, outcomes, twin, twin_set
 
-from audit.twins.answers.bands import NAMES, band_of, inner_bands, percentile, predicted
+from audit.twins import Twin, TwinSet, Unseen
+from audit.twins.answers.bands import FLOOR, NAMES, Discriminant, band_of, inner_bands, likeness, percentile, predicted
 from audit.twins.answers.data import curve, held_out
 from audit.twins.answers.errors import labels_in_doubt, remedies
-from audit.twins.answers.likeness import FLOOR, Discriminant, likeness
-from audit.twins.index import Twin, TwinSet, Unseen
 from audit.twins.outcomes import OF_LAYERS, OF_NETWORK
 
 EXACT = 1e-10

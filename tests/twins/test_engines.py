@@ -25,9 +25,9 @@ from audit.errors import UsageError
 from audit.run.in_memory import sources_of
 from audit.run.progress import Progress
 from audit.settings import Settings
+from audit.twins import Recipe, TwinSet, read_twins
 from audit.twins.engines import LOST, chosen_engine
 from audit.twins.in_memory import trained_by
-from audit.twins.index import Recipe, TwinSet, read_twins
 from audit.twins.kinds import Kind, chosen_kinds
 from audit.twins.make import Wish, make_folder
 from audit.twins.problem import Problem, set_problem

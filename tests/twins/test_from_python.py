@@ -12,7 +12,7 @@ from twin_cases import blobs, fitted_network, small_network
 
 from audit import make_twins
 from audit.errors import ModelError, UsageError
-from audit.twins.index import Recipe
+from audit.twins import Recipe
 from audit.twins.work import Change
 
 TRAIN, TEST = blobs(), blobs(seed=1)

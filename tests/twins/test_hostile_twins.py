@@ -14,7 +14,7 @@ import pytest
 from test_index import example
 
 from audit.errors import AuditError, BudgetError
-from audit.twins.index import Twin, read_twins, read_weights, write_twins, write_weights
+from audit.twins import Twin, read_twins, read_weights, write_twins, write_weights
 
 
 @pytest.fixture

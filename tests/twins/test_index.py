@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from audit.errors import UsageError
-from audit.twins.index import (
+from audit.twins import (
     About,
     Outcomes,
     Recipe,

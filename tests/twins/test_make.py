@@ -17,7 +17,7 @@ from audit.errors import ModelError, UsageError
 from audit.run.in_memory import sources_of
 from audit.run.progress import Progress
 from audit.settings import Settings
-from audit.twins.index import Recipe, read_twins, read_weights
+from audit.twins import Recipe, read_twins, read_weights
 from audit.twins.kinds import KINDS, Kind, chosen_kinds
 from audit.twins.make import Wish, make_folder
 from audit.twins.problem import Problem, set_problem

@@ -16,7 +16,7 @@ from audit.model import load_model
 from audit.run.pipeline import files_of
 from audit.run.progress import Progress
 from audit.settings import Settings
-from audit.twins.index import Recipe, read_weights
+from audit.twins import Recipe, read_weights
 from audit.twins.kinds import chosen_kinds
 from audit.twins.make import Wish, make_folder
 from audit.twins.problem import set_problem, with_live_norms

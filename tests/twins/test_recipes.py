@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from audit.errors import UsageError
-from audit.twins.index import Recipe
+from audit.twins import Recipe
 from audit.twins.recipes import read_recipe
 
 

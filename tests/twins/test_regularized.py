@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from twin_cases import small_architecture, small_network, small_samples
 
 from audit.train import flatness_penalty
-from audit.twins.index import Recipe
-from audit.twins.optimizers import Product
-from audit.twins.regularized import ALPHA, PARTS, adjustment
-from audit.twins.stack import LOSSES, DenseStack, chain_of
+from audit.twins import Recipe
+from audit.twins.optimizers import ALPHA, PARTS, adjustment
+from audit.twins.stack import LOSSES, DenseStack, Product, chain_of
 from audit.twins.training import Goal, Lesson, Training
 
 

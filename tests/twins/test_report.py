@@ -13,9 +13,9 @@ from audit import audit_model, make_twins
 from audit.compare.comparable import Named
 from audit.compare.compare import compare_reports
 from audit.errors import UsageError
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.render.page import render_html, render_markdown
-from audit.twins.index import read_twins
+from audit.twins import read_twins
 
 TRAIN, TEST = blobs(200), blobs(200, seed=1)
 QUICK = {"widths": 0, "subsets": 5, "subset_size": 10, "bootstrap": 20, "adaptive_draws": 2}

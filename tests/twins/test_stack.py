@@ -8,10 +8,10 @@ from references.training import binary, half_squared_error, one_by_one
 from torch import Tensor, nn
 from twin_cases import blobs, small_architecture, small_network, small_samples
 
-from audit.twins.index import Recipe
+from audit.twins import Recipe
 from audit.twins.optimizers import optimizer_for
 from audit.twins.stack import LOSSES, AnyStack, DenseStack, Stack, chain_of
-from audit.twins.start import drawn_start
+from audit.twins.training import drawn_start
 
 RECIPES = {
     "sgd": (Recipe(rate=0.1), lambda p: torch.optim.SGD(p, 0.1)),

@@ -14,7 +14,7 @@ from audit.errors import ModelError
 from audit.run.in_memory import sources_of
 from audit.run.progress import Progress
 from audit.settings import Settings
-from audit.twins.index import Recipe
+from audit.twins import Recipe
 from audit.twins.kinds import chosen_kinds
 from audit.twins.make import Wish, make_folder
 from audit.twins.problem import set_problem, tail_of

@@ -9,7 +9,7 @@ import torch
 from twin_cases import small_architecture, small_samples
 
 from audit.network.loss import LOSS_OF_TASK
-from audit.twins.index import Recipe
+from audit.twins import Recipe
 from audit.twins.outcomes import all_scores, losses
 from audit.twins.training import Goal, Lesson, Samples, Trained, Training
 

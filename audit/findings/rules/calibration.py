@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from audit.findings.rule import FindingRule, Observation, above_zero, below_zero, some, unit, within
+from audit.measures import Report
 from audit.measures.calibration.block import Confidence, ConfidenceBin, Coverage, OutputErrors, Scaling
-from audit.measures.report import Report
+from audit.report import Level
 from audit.report.numbers import interval, number, percent, points, share
-from audit.report.report import Level
 
 LARGE = 0.05  # five percentage points: in one of twenty cases
 WIDEST = "share-95"  # the coverage that is judged: of what 95 % of the train errors keep to

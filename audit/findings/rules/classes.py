@@ -6,11 +6,11 @@ import math
 from statistics import NormalDist
 
 from audit.findings.rule import NO_LIMIT, FindingRule, Observation, listed, unit, within
+from audit.measures import Report
 from audit.measures.gap.block import ClassGap
 from audit.measures.hygiene.block import ClassBalance
-from audit.measures.report import Report
+from audit.report import SplitReport
 from audit.report.numbers import interval, number, percent
-from audit.report.report import SplitReport
 
 # Do train and test ask for the same classes in the same proportions?
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from audit.findings.rule import FindingRule, Observation, layer, listed, some
-from audit.measures.report import Report
-from audit.report.doctor import SHIFTED, WIDE, WIDENED, Trial
+from audit.measures import Report
+from audit.report.conduct import SHIFTED, WIDE, WIDENED, Trial
 from audit.report.numbers import number, percent
 
 # Are the samples prepared as in training?

@@ -13,7 +13,7 @@ from audit.findings.rule import (
     labels_in_doubt,
     within,
 )
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.report.numbers import number, percent, points, share
 
 # How much worse is the model on unseen samples, and is that more than chance?

@@ -19,7 +19,7 @@ from audit.findings.rule import (
     unit,
     within,
 )
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.report.fields import Interval
 from audit.report.numbers import number, percent, share
 

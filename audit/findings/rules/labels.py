@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from audit.findings.rule import NO_LIMIT, FindingRule, Observation, gap_is_real, label, labels_in_doubt, some, within
 from audit.findings.rules.steep import SteepShare, hidden_steep_shares, spread_out, told
+from audit.measures import Report
 from audit.measures.hygiene.block import Suspect, SuspectedMislabels
-from audit.measures.report import Report
 from audit.report.numbers import number, percent, share
 
 # Was the model taught wrong labels?

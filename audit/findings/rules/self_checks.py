@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from audit.findings.rule import FOR_THEORY, FindingRule, Observation, listed, scores, some, unfit_for_theory, unit
+from audit.measures import Report
 from audit.measures.catalogue import CATALOGUE
 from audit.measures.gap.block import FITTED
-from audit.measures.report import Report
 from audit.report.numbers import number, percent, share
 
 # Can the numbers be trusted?

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from audit.findings.beside import level_of
 from audit.findings.rule import FindingRule, Observation, label, sentence, some
+from audit.measures import Report
 from audit.measures.hygiene.block import Leak
-from audit.measures.report import Report
 from audit.report.numbers import number, percent
 from audit.report.twins import HeldOut
 

@@ -18,7 +18,7 @@ from audit.findings.rule import (
     listed,
     unfit_for_theory,
 )
-from audit.measures.report import LayerReport, Report
+from audit.measures import LayerReport, Report
 from audit.report.numbers import number, share
 
 HALF = 0.5

@@ -7,9 +7,9 @@ import math
 from audit.findings.beside import usual
 from audit.findings.rule import NO_LIMIT, FindingRule, Observation, listed, scores, within
 from audit.findings.rule import layer as called
-from audit.measures.report import LayerReport, Report
+from audit.measures import LayerReport, Report
+from audit.report import Level
 from audit.report.numbers import number, percent, share
-from audit.report.report import Level
 
 # How strongly can a small change of the input move the answer?
 

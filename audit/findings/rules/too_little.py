@@ -21,8 +21,8 @@ from audit.findings.rule import (
     within,
 )
 from audit.findings.rules.steep import hidden_steep_shares, spread_out
+from audit.measures import Report
 from audit.measures.gap.block import FITTED
-from audit.measures.report import Report
 from audit.report.numbers import number, percent, share
 from audit.report.twins import Curve
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from audit.findings.beside import TRIED, came_of, effect, how_made, level_of, trained, tried
 from audit.findings.rule import FindingRule, Observation, listed
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.report.numbers import number, share
 from audit.report.twins import Band, Likeness, Remedy, Twins
 

@@ -21,14 +21,22 @@ from audit.maths.resample import TEST, TRAIN
 from audit.maths.shares import wilson
 from audit.measures.consequences.block import Consequence, Consequences, Kind, Theory
 from audit.measures.consequences.card import CARDS
-from audit.measures.consequences.inputs import NO_PLACE, Place, find_place, noisy, worst_step
-from audit.measures.consequences.samples import Effect, Means, Samples, column, error_change, rmse, spread
+from audit.measures.consequences.changes import (
+    NO_PLACE,
+    Place,
+    changed,
+    find_place,
+    moved,
+    noisy,
+    rounding,
+    worst_step,
+)
+from audit.measures.consequences.samples import Effect, Means, Samples, column, error_change, everything, rmse, spread
 from audit.measures.consequences.theory import theory_of
-from audit.measures.consequences.weights import changed, everything, moved, rounding
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
-from audit.network.layers import DenseLayer
+from audit.network import DenseLayer
 from audit.network.record import Products, Record
-from audit.report.plan import FEW_LAYERS, MOST_LAYERS, MOST_TESTS, TESTS_PER_TRAIN, PlannedStage
+from audit.report.conduct import FEW_LAYERS, MOST_LAYERS, MOST_TESTS, TESTS_PER_TRAIN, PlannedStage
 
 WORST = 0.01
 CONSTANT = "the inputs are the same in all train samples looked at, so that they have no spread to take a share of"

@@ -20,7 +20,7 @@ from audit.maths.intervals import score_bounds, student_quantile
 from audit.maths.resample import Bootstrap, interval
 from audit.maths.shares import wilson
 from audit.measures.contract import Audit
-from audit.model.batches import as_fed, filled
+from audit.model.base import as_fed, filled
 from audit.network.hooks import scores
 from audit.network.loss import Loss, SquaredError
 from audit.network.records import Records
@@ -231,3 +231,13 @@ def rmse(means: Means, place: int, outputs: int) -> dict[str, Any]:
     ends = means.ci95(place)
     size = [math.sqrt(max(0.0, 2 * value / outputs)) for value in (means.mean(place), *(ends or ()))]
     return {"rmse": size[0], "rmse_ci95": (size[1], size[2]) if ends else None}
+
+
+@torch.no_grad()
+def everything(samples: Samples) -> Answers:
+    """A whole run with the weights as they are now."""
+    parts = []
+    for rows in samples.blocks():
+        f = scores(samples.network, samples.fed(samples.x[rows]))[: rows.stop - rows.start]
+        parts.append(samples.answers(rows, f))
+    return Answers.joined(parts)

@@ -20,7 +20,7 @@ from audit.measures.consequences.samples import Effect, Means
 from audit.report.paths import find
 
 if TYPE_CHECKING:
-    from audit.measures.report import Report
+    from audit.measures import Report
 
 ABOUT: dict[Kind, tuple[str, Quantity]] = {
     "input-noise": ("network.sensitivity.mls", "score_change"),

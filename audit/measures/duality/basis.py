@@ -19,7 +19,7 @@ from audit.curvature.spectrum import ONE_SPACE, EigenPairs
 from audit.maths.blocks import DIRECTIONS, blocks
 from audit.maths.decompositions import svd
 from audit.maths.gram import ColumnPairs, Columns
-from audit.measures.duality.dual_weights import Dual
+from audit.measures.duality.pairs import Dual
 
 UNVARYING = 1e-12  # a deviation below this share of the total one is rounding
 FAINT = 1e-10  # … and below this one too near to rounding to tell directions of one eigenspace apart

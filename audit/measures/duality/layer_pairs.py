@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from audit.measures.duality.basis import Vectors
-from audit.measures.duality.dual_weights import Dual, dual_weights, loss_with, shifted_losses, uses_of
-from audit.measures.duality.pairs import PairChunk, Pairs
-from audit.network.layers import DenseLayer
+from audit.measures.duality.pairs import Dual, PairChunk, Pairs, Shift, dual_weights
+from audit.network import DenseLayer
+from audit.network.capture import Capture
+from audit.network.hooks import hooked
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}  # of the duality, relative to the largest loss if above 1
 CANCELLED = 1e-13  # a variance below this share of its second moment is rounding
@@ -188,3 +189,47 @@ def _answer_error(chunk: PairChunk, layer: DenseLayer, dual: Dual) -> float:
 def _variance(second_moment: float, squared_mean: float) -> float:
     variance = second_moment - squared_mean
     return variance if variance > CANCELLED * second_moment else 0.0
+
+
+@torch.no_grad()
+def shifted_losses(capture: Capture, layer: DenseLayer, shift: Shift, x: Tensor, y: Tensor) -> Tensor:
+    """Losses [n] of a chunk when every use of the layer's weights answers W x + b + shift(x)."""
+
+    def hook(_module: nn.Module, inputs: tuple[Tensor, ...], z: Tensor) -> Tensor:
+        n = capture.fixed_batch or len(x)
+        return z + as_raw(shift(layer.arrange_input(inputs[0], n)), z, layer)
+
+    with hooked(capture.network, dict.fromkeys(uses_of(capture.network, layer), hook)):
+        return next(capture.forward(x, y)).loss
+
+
+@torch.no_grad()
+def loss_with(capture: Capture, layer: DenseLayer, dW: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Loss of one sample with the layer's weights really changed by dW [out, in], wherever they are used."""
+    weight = capture.network.get_submodule(layer.module).weight
+    assert isinstance(weight, Tensor)
+    own = weight.clone()
+    try:
+        weight.add_(dW.reshape(weight.shape))
+        return next(capture.forward(x, y)).loss[0]
+    finally:
+        weight.copy_(own)
+
+
+def uses_of(network: nn.Module, layer: DenseLayer) -> list[str]:
+    """Paths of the linear modules that hold the layer's weight: its own, and those tied to it."""
+    weight = network.get_submodule(layer.module).weight
+    assert isinstance(weight, Tensor)
+    tied = [
+        path
+        for path, module in network.named_modules()
+        if isinstance(module, nn.Linear) and module.weight.data_ptr() == weight.data_ptr() and path != layer.module
+    ]
+    return [layer.module, *tied]
+
+
+def as_raw(values: Tensor, like: Tensor, layer: DenseLayer) -> Tensor:
+    """Values [n, T, out] in the shape of the layer's raw answer: the way back from `DenseLayer.arrange`."""
+    moved = like if layer.feature_axis == -1 else like.movedim(layer.feature_axis, -1)
+    raw = values.to(like.dtype).reshape(moved.movedim(layer.batch_axis, 0).shape).movedim(0, layer.batch_axis)
+    return raw if layer.feature_axis == -1 else raw.movedim(-1, layer.feature_axis)

@@ -39,7 +39,7 @@ from audit.measures.duality.widths import (
     flatness_widths,
     spaced,
 )
-from audit.network.layers import DenseLayer
+from audit.network import DenseLayer
 from audit.network.loss import SquaredError, TokenCrossEntropy
 from audit.network.record import LayerProducts, LayerRecord, Products, Record
 from audit.network.second_derivatives import residual_trace

@@ -16,7 +16,7 @@ from audit.measures.duality.decompose import Decomposition
 from audit.measures.duality.layer_pairs import LayerPairs
 from audit.measures.duality.pairs import Pairs
 from audit.measures.duality.uncertainty import share_interval
-from audit.network.layers import DenseLayer
+from audit.network import DenseLayer
 from audit.network.records import Outcome
 
 LISTED = 20

@@ -18,10 +18,10 @@ from audit.maths.blocks import blocks
 from audit.maths.intervals import standard_error
 from audit.measures.duality.basis import Direction, Leading
 from audit.measures.duality.block import Width
-from audit.measures.duality.dual_weights import as_raw, shifted_losses
+from audit.measures.duality.layer_pairs import as_raw, shifted_losses
+from audit.network import DenseLayer
 from audit.network.capture import Capture
 from audit.network.hooks import hooked, scores
-from audit.network.layers import DenseLayer
 
 AGREEMENT = {torch.float64: 1e-10, torch.float32: 1e-4}
 

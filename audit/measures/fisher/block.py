@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from audit.report.conduct import Form
 from audit.report.fields import Interval, says
-from audit.report.plan import Form
 
 
 @dataclass(frozen=True, kw_only=True)

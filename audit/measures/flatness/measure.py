@@ -24,7 +24,7 @@ from audit.measures.flatness.block import LayerFlatness, NetworkFlatness
 from audit.measures.flatness.card import CARDS
 from audit.measures.flatness.summary import Draws, Sums, Top, layer_block, network_block
 from audit.measures.flatness.terms import sampled_layer, sampled_network, terms_of
-from audit.network.layers import DenseLayer, dense_only
+from audit.network import DenseLayer, dense_only
 from audit.network.record import Products, Record
 from audit.network.records import Records
 from audit.network.second_derivatives import is_probed

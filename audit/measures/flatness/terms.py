@@ -29,7 +29,7 @@ from audit.maths.blocks import in_blocks
 from audit.maths.gram import ColumnPairs
 from audit.maths.shares import Z95
 from audit.measures.flatness.block import LayerFlatness, NetworkFlatness
-from audit.network.layers import DenseLayer
+from audit.network import DenseLayer
 from audit.network.random_signs import Estimate, LayerForms, SignSums
 from audit.network.record import LayerProducts, LayerRecord
 from audit.network.second_derivatives import MOST_PROBES, gram_root, is_probed, probes, signs

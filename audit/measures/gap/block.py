@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from audit.report import ModelReport
 from audit.report.blocks import LARGEST_LOSS
 from audit.report.fields import Interval, says
-from audit.report.report import ModelReport
 
 FITTED = 0.01  # share of wrong answers on train up to which the source studies call a model fitted
 

@@ -23,7 +23,7 @@ from audit.measures.hygiene.duplicates import PAIRS, repeats
 from audit.measures.hygiene.leak import find_leak, near_duplicates
 from audit.measures.hygiene.mislabels import suspected_mislabels
 from audit.measures.hygiene.samples import Samples
-from audit.network.layers import dense_only
+from audit.network import dense_only
 from audit.network.record import Products, Record
 
 

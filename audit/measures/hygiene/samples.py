@@ -17,7 +17,7 @@ from audit.measures.contract import Audit
 from audit.measures.hygiene.duplicates import Twins, coincidental
 from audit.measures.hygiene.neighbours import Neighbourhood, Search, Voters, gather_votes
 from audit.measures.hygiene.points import Space
-from audit.network.layers import dense_only
+from audit.network import dense_only
 from audit.network.loss import TokenCrossEntropy
 
 INPUT, STANDARDISED, FEATURES = "input", "standardised input", "features"

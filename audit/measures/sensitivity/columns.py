@@ -14,7 +14,7 @@ from torch import Tensor
 from audit.maths.blocks import in_blocks
 from audit.maths.decompositions import LocalMap, centred_log_volume, local_map
 from audit.maths.resample import Bootstrap, Resampled
-from audit.network.layers import DenseLayer, dense_only
+from audit.network import DenseLayer, dense_only
 from audit.network.random_signs import Estimate
 from audit.network.record import LayerProducts, LayerRecord, Products
 from audit.report.fields import Interval

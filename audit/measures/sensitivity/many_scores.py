@@ -21,9 +21,9 @@ from audit.measures.sensitivity.columns import Array, InputColumns, LayerColumns
 from audit.measures.sensitivity.maps import first_layer
 from audit.measures.sensitivity.sharpness import NOT_TWICE
 from audit.model.packing import continuous_only
+from audit.network import DenseLayer, dense_only
 from audit.network.backward import ForwardPass
 from audit.network.capture import Batch, Capture
-from audit.network.layers import DenseLayer, dense_only
 from audit.network.parameter_gradients import closed_parameters
 
 # ‖K‖₂ of every sample's Jacobian K = ∂f/∂x without forming it: Lanczos steps on K Kᵀ, all samples of a batch at once.

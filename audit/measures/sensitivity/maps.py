@@ -25,10 +25,10 @@ from audit.measures.sensitivity.columns import (
     joined,
     layer_map,
 )
-from audit.model.batches import as_fed
+from audit.model.base import as_fed
 from audit.model.packing import continuous_only
+from audit.network import DenseLayer, dense_only
 from audit.network.hooks import hooked
-from audit.network.layers import DenseLayer, dense_only
 from audit.network.parameter_gradients import closed_parameters
 from audit.network.record import LayerRecord, Products, Record
 

@@ -41,11 +41,11 @@ from audit.measures.sensitivity.sharpness import (
     weight_squares,
 )
 from audit.measures.sensitivity.summary import summarise
-from audit.model.batches import as_fed, filled
+from audit.model.base import as_fed, filled
+from audit.network import DenseLayer, dense_only
 from audit.network.capture import Capture
 from audit.network.cost import forward_cost
 from audit.network.hooks import has_convolutions
-from audit.network.layers import DenseLayer, dense_only
 from audit.network.parameter_gradients import closed_parameters, other_parameters
 from audit.network.record import LayerProducts, Products, Record
 from audit.network.residual_traces import is_multilinear

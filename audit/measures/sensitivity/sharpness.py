@@ -18,8 +18,8 @@ from audit.maths.blocks import HELD, blocks, in_blocks
 from audit.maths.intervals import standard_error
 from audit.measures.contract import Audit, feeds_itself
 from audit.measures.sensitivity.columns import Array, column
-from audit.model.batches import as_fed
-from audit.network.layers import dense_only
+from audit.model.base import as_fed
+from audit.network import dense_only
 from audit.network.record import LayerProducts, LayerRecord, Record
 from audit.network.residual_traces import is_multilinear
 

@@ -8,11 +8,21 @@ from math import prod
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
-from audit.model.batches import FREE_SIZES
+from audit.model.base import FREE_SIZES
 from audit.model.onnx.constant_folding import fold
-from audit.model.onnx.graph import Array, add_constant, constants, fresh, prune, to_array
+from audit.model.onnx.graph import (
+    Array,
+    TensorType,
+    add_constant,
+    constants,
+    fresh,
+    infer_node,
+    infer_types,
+    prune,
+    tensor_type,
+    to_array,
+)
 from audit.model.onnx.runtime import RuntimeFailure, Session, random_input
-from audit.model.onnx.types import TensorType, infer_node, infer_types, tensor_type
 
 CLOSE = 1e-3
 """Relative to the largest output: far above float16 rounding of a whole network's answer, far below any real change."""

@@ -10,10 +10,13 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 from audit.errors import out_of_memory
 from audit.model.onnx.graph import (
     Array,
+    TensorType,
     add_constant,
     attributes,
     constants,
     fresh,
+    infer_types,
+    is_short,
     prune,
     reads,
     rename_reads,
@@ -24,7 +27,6 @@ from audit.model.onnx.graph import (
 )
 from audit.model.onnx.runtime import RuntimeFailure, Session
 from audit.model.onnx.simplify import forget_zero_states
-from audit.model.onnx.types import TensorType, infer_types, is_short
 
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 LARGEST = 2**26

@@ -16,10 +16,9 @@ from onnx import ModelProto, NodeProto, TensorProto
 from torch import Tensor, fx, nn
 
 from audit.errors import ModelError
-from audit.model.canon.dense import layer_name, numbered
+from audit.model.canon import layer_name, numbered
 from audit.model.onnx import ops  # noqa: F401  (registers the operators)
-from audit.model.onnx.graph import node_scope
-from audit.model.onnx.layer import DENSE_DOMAIN
+from audit.model.onnx.layer import DENSE_DOMAIN, node_scope
 from audit.model.onnx.ops.registry import Converter, find_converter, kind_of
 from audit.model.onnx.ops.values import FLOATS, Graph, OnnxNode, plain_domain
 

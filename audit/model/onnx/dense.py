@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
-from audit.model.canon.dense import Product, layer_name, matrix_product
+from audit.model.canon import Product, layer_name, matrix_product
 from audit.model.onnx.graph import (
     FLOATS,
     Array,
+    TensorType,
     add_constant,
     attributes,
     constants,
     fresh,
-    node_scope,
+    infer_types,
     skip_final_identities,
     to_array,
     uses,
 )
-from audit.model.onnx.layer import DENSE_DOMAIN, Layer, has_fused_batchnorm, keep_sample_axis, write_layers
-from audit.model.onnx.types import TensorType, infer_types
+from audit.model.onnx.layer import DENSE_DOMAIN, Layer, has_fused_batchnorm, keep_sample_axis, node_scope, write_layers
 
 ACTIVATION = "activation"
 """Attributes of onnxruntime's FusedGemm that belong to the activation in it: activation_alpha is its alpha."""

@@ -5,12 +5,14 @@ A step takes a `ModelProto`, changes that very graph and returns nothing; `simpl
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 from onnx import (
     GraphProto,
@@ -18,14 +20,14 @@ from onnx import (
     NodeProto,
     SparseTensorProto,
     TensorProto,
+    ValueInfoProto,
     helper,
     numpy_helper,
 )
 
-from audit.model.canon.dense import numbered, without_wrappers
+from audit.model.canon import numbered
 
 Array = NDArray[Any]
-SCOPES = "pkg.torch.onnx.name_scopes"
 """Where the newer PyTorch exporter notes the modules around a node."""
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
@@ -171,31 +173,120 @@ def with_graph(model: ModelProto, graph: GraphProto) -> ModelProto:
     return other
 
 
-def node_scope(node: NodeProto) -> str:
-    """The module path of a node: from the newer exporter's notes, or a name such as /blocks/blocks.0/fc1/MatMul."""
-    for entry in node.metadata_props:
-        if entry.key == SCOPES:
-            return _last_scope(entry.value)
-    parts = [part for part in node.name.split("/")[:-1] if part]
-    if node.name.startswith("/"):
-        return _merged(parts)
-    return without_wrappers("/".join(parts))
+SMALL = 1024
+"""Elements up to which an initializer may matter to shape inference: shapes, axes and repeats are never longer."""
+
+SCALINGS = ("Scaler", "Normalizer")
+"""Operators of ai.onnx.ml that keep the shape and give floats."""
+REPLACEMENTS = ("Imputer", "Binarizer")
+"""… and that keep the number type, too."""
+ACTIVATIONS = (
+    "Gelu",
+    "FastGelu",
+    "QuickGelu",
+    "BiasGelu",
+    "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
+)
+"""Operators that keep the shape of their first input, which ONNX shape inference has no rule for."""
 
 
-def _last_scope(text: str) -> str:
+@dataclass(frozen=True)
+class TensorType:
+    """Element type (a `TensorProto` number, 0: unknown) and shape (None: unknown; a free size is None)."""
+
+    element: int = 0
+    shape: tuple[int | None, ...] | None = None
+
+
+def tensor_type(value: ValueInfoProto) -> TensorType:
+    """What a declaration says about a value; sequences and maps have element type 0."""
+    declared = value.type.tensor_type
+    if not value.type.HasField("tensor_type") or not declared.HasField("shape"):
+        return TensorType(declared.elem_type)
+    return TensorType(declared.elem_type, tuple(_size(dim) for dim in declared.shape.dim))
+
+
+def _size(dim: Any) -> int | None:
+    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None
+
+
+def infer_types(model: ModelProto) -> dict[str, TensorType]:
+    """Types of all values, by ONNX shape inference over the graph without its heavy weights."""
+    light = skeleton(model)
+    # a graph that inference rejects may still run; then only what the file declares is known
+    with suppress(onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        light = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    graph = light.graph
+    types = {tensor.name: TensorType(tensor.data_type, tuple(tensor.dims)) for tensor in graph.initializer}
+    return types | {value.name: tensor_type(value) for value in (*graph.value_info, *graph.input, *graph.output)}
+
+
+def infer_node(
+    model: ModelProto, node: NodeProto, types: Mapping[str, TensorType], known: Mapping[str, TensorProto]
+) -> dict[str, TensorType]:
+    """Types of one node's outputs from those of its inputs; unknown where ONNX has no rule."""
+    known_node = _inferable(node)
+    inputs = {name: types.get(name, TensorType()) for name in known_node.input if name}
     try:
-        scopes = ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        return ""
-    return str(scopes[-2]) if isinstance(scopes, list) and len(scopes) >= 2 else ""
+        schema = onnx.defs.get_schema(known_node.op_type, opset(model, known_node.domain), known_node.domain)
+        found = onnx.shape_inference.infer_node_outputs(
+            schema,
+            known_node,
+            {name: helper.make_tensor_type_proto(kind.element, kind.shape) for name, kind in inputs.items()},
+            {name: known[name] for name in inputs if name in known and _elements(known[name]) <= SMALL},
+            opset_imports=list(model.opset_import),
+            ir_version=model.ir_version,
+        )
+    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        found = {}
+    return {name: tensor_type(ValueInfoProto(name=name, type=found.get(name))) for name in node.output if name}
 
 
-def _merged(parts: list[str]) -> str:
-    """The older exporter repeats the parent in the child's name: /blocks/blocks.0/fc1 is blocks.0.fc1."""
-    names: list[str] = []
-    for part in parts:
-        if names and part.startswith(names[-1] + "."):
-            names[-1] = part
-        else:
-            names.append(part)
-    return ".".join(names)
+def _elements(tensor: TensorProto) -> float:
+    return float(np.prod(tensor.dims, dtype=float))
+
+
+def skeleton(model: ModelProto) -> ModelProto:
+    """The model with its large initializers turned into inputs of the same type: cheap to copy and to send around."""
+    graph = GraphProto(name=model.graph.name or "graph")
+    graph.node.extend(_inferable(node) for node in model.graph.node)
+    graph.input.extend(model.graph.input)
+    graph.output.extend(model.graph.output)
+    declared = {value.name for value in graph.input}
+    for tensor in model.graph.initializer:
+        if _elements(tensor) <= SMALL:
+            graph.initializer.append(tensor)
+        elif tensor.name not in declared:
+            graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    return with_graph(model, graph)
+
+
+def _inferable(node: NodeProto) -> NodeProto:
+    """A node that shape inference knows, where it does not know one that keeps the shape."""
+    if node.op_type in SCALINGS and node.domain == "ai.onnx.ml":
+        return helper.make_node("Cast", node.input[:1], node.output[:1], to=TensorProto.FLOAT)
+    replaces = node.op_type in REPLACEMENTS and node.domain == "ai.onnx.ml"
+    if replaces or (node.op_type in ACTIVATIONS and node.domain == "com.microsoft"):
+        return helper.make_node("Identity", node.input[:1], node.output[:1])
+    return node
+
+
+# What an ONNX file asks for, counted before any of it is done: functions that call each other, loops, tensors.
+
+
+"""Once functions are put in their callers' place; the largest networks have some ten thousand."""
+MOST_TURNS = 10**4
+"""Of a loop that is run once to see what it gives."""
+LOOPS = ("Loop", "Scan", "SequenceMap")
+
+
+def is_short(node: NodeProto, known: Mapping[str, TensorProto]) -> bool:
+    """Whether a node of constants ends soon: a loop says beforehand how often it turns, and holds no other."""
+    if not any(inner.op_type in LOOPS for inner in (node, *(one for body in subgraphs(node) for one in walk(body)))):
+        return True
+    inside = [one for body in subgraphs(node) for one in walk(body)]
+    if node.op_type != "Loop" or any(one.op_type in LOOPS for one in inside):
+        return False
+    count: Array | None = to_array(known[node.input[0]]) if node.input and node.input[0] in known else None
+    return count is not None and count.size == 1 and int(count.reshape(-1)[0]) <= MOST_TURNS

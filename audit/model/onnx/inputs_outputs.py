@@ -11,11 +11,20 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from audit.errors import ModelError, UsageError
-from audit.model.canon.scores import is_row, shape_text
+from audit.model.canon import is_row, shape_text
 from audit.model.onnx.batch_size import rows_of, trial_feeds
-from audit.model.onnx.graph import FLOATS, Array, add_constant, fresh, producers, set_nodes
+from audit.model.onnx.graph import (
+    FLOATS,
+    Array,
+    TensorType,
+    add_constant,
+    fresh,
+    infer_types,
+    producers,
+    set_nodes,
+    tensor_type,
+)
 from audit.model.onnx.runtime import RuntimeFailure, Session, numpy_dtype
-from audit.model.onnx.types import TensorType, infer_types, tensor_type
 
 
 def choose_output(path: Path, model: ModelProto, wanted: str | None) -> str:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import GraphProto, NodeProto, helper
 
-from audit.model.canon.dense import layer_name, numbered
+from audit.model.canon import layer_name, numbered, without_wrappers
 from audit.model.onnx.graph import (
     Array,
     add_constant,
     constants,
     fresh,
-    node_scope,
     producers,
     set_nodes,
     to_array,
@@ -230,3 +230,36 @@ def _swap(x: str, shape: str, dense: NodeProto, last: NodeProto) -> None:
     dense.input[:], dense.output[:] = [x, shape], [between]
     last.CopyFrom(layer)
     last.input[0], last.output[0] = between, output
+
+
+SCOPES = "pkg.torch.onnx.name_scopes"
+
+
+def node_scope(node: NodeProto) -> str:
+    """The module path of a node: from the newer exporter's notes, or a name such as /blocks/blocks.0/fc1/MatMul."""
+    for entry in node.metadata_props:
+        if entry.key == SCOPES:
+            return _last_scope(entry.value)
+    parts = [part for part in node.name.split("/")[:-1] if part]
+    if node.name.startswith("/"):
+        return _merged(parts)
+    return without_wrappers("/".join(parts))
+
+
+def _last_scope(text: str) -> str:
+    try:
+        scopes = ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return ""
+    return str(scopes[-2]) if isinstance(scopes, list) and len(scopes) >= 2 else ""
+
+
+def _merged(parts: list[str]) -> str:
+    """The older exporter repeats the parent in the child's name: /blocks/blocks.0/fc1 is blocks.0.fc1."""
+    names: list[str] = []
+    for part in parts:
+        if names and part.startswith(names[-1] + "."):
+            names[-1] = part
+        else:
+            names.append(part)
+    return ".".join(names)

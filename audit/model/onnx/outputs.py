@@ -9,21 +9,23 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from audit.model.canon import Shape, head_note, scores_per_position
 from audit.model.canon.heads import Step, find_head
-from audit.model.canon.scores import Shape, head_note, scores_per_position
 from audit.model.onnx.graph import (
+    TensorType,
     add_constant,
     attributes,
     bypass,
     constants,
     fresh,
+    infer_types,
     opset,
     producers,
     prune,
     set_nodes,
+    tensor_type,
     to_array,
 )
-from audit.model.onnx.types import TensorType, infer_types, tensor_type
 
 STEPS = {
     **dict.fromkeys(("Identity", "Cast", "Dropout"), "copy"),

@@ -15,16 +15,18 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 
 from audit.model.onnx.graph import (
     FLOATS,
+    TensorType,
     attributes,
     constants,
+    infer_types,
     producers,
     prune,
     reads,
     set_nodes,
+    tensor_type,
     to_array,
     with_graph,
 )
-from audit.model.onnx.types import TensorType, infer_types, tensor_type
 
 WITHOUT_GRADIENT = re.compile(
     r"\w*String\w*|Tokenizer|RegexFullMatch|TfIdfVectorizer|CategoryMapper|DictVectorizer|LabelEncoder|OneHotEncoder"

@@ -12,10 +12,9 @@ from onnx import GraphProto, ModelProto, TensorProto
 
 from audit.errors import CellError, ModelError
 from audit.model.base import Preparation
-from audit.model.onnx.graph import Array, attributes, walk
+from audit.model.onnx.graph import Array, attributes, tensor_type, walk
 from audit.model.onnx.prefix import Prefix
 from audit.model.onnx.runtime import RuntimeFailure, Session, as_scores, numpy_dtype
-from audit.model.onnx.types import tensor_type
 
 MISSING_TEXT = ("", "nan", "None", "NaN", "<NA>")
 """How encoders were told of missing text; the first that the file knows is used, else the empty one."""

@@ -16,7 +16,7 @@ import onnxruntime
 from onnx import ModelProto, helper
 
 from audit.errors import ModelError
-from audit.model.batches import batches
+from audit.model.base import batches
 from audit.model.onnx.graph import Array
 
 onnxruntime.set_default_logger_severity(3)

@@ -14,10 +14,12 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from audit.errors import ModelError
 from audit.model.onnx.graph import (
     Array,
+    TensorType,
     add_constant,
     attributes,
     constants,
     fresh,
+    infer_types,
     producers,
     prune,
     set_nodes,
@@ -25,7 +27,6 @@ from audit.model.onnx.graph import (
     to_array,
     walk,
 )
-from audit.model.onnx.types import TensorType, infer_types
 
 REFUSED = (
     (

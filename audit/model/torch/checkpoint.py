@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from audit.errors import ModelError, UsageError
+from audit.model import detect, sha256
 from audit.model.base import Model, check_weights, first_line, quiet
-from audit.model.detect import detect, sha256
 from audit.model.packing import inputs_of
 from audit.settings import Settings
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from audit.model.canon.dense import Product as EinsumProduct
-from audit.model.canon.dense import matrix_product
+from audit.model.canon import Product as EinsumProduct
+from audit.model.canon import matrix_product
 from audit.model.torch.graph import Constants, Node, WorkingGraph, arguments, aten
 
 TRANSPOSES = (aten.t.default, aten.transpose.int, aten.permute.default, aten.numpy_T.default)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from audit.model.canon.dense import numbered, owner
+from audit.model.canon import numbered, owner
 
 Node = fx.Node
 aten = torch.ops.aten

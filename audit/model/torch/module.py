@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from audit.errors import ModelError
-from audit.model.base import InputSpec, Model, first_line, quiet
-from audit.model.batches import as_fed, float_type, reference_of, runs
+from audit.model.base import InputSpec, Model, as_fed, first_line, float_type, quiet, reference_of, runs
+from audit.model.canon import head_note, scores_per_position, unexplained_head, unexplained_notes
 from audit.model.canon.heads import find_head
-from audit.model.canon.scores import head_note, scores_per_position, unexplained_head, unexplained_notes
-from audit.model.torch.exported import model_of
 from audit.model.torch.outputs import Run, TorchTail, choose_output, named_outputs
+from audit.model.torch.program import model_of
 from audit.model.torch.torchscript import NOTE, converted, recorded
 from audit.settings import Settings
 

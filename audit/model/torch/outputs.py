@@ -12,8 +12,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from audit.errors import ModelError
+from audit.model.canon import Shape, scores_per_position
 from audit.model.canon.heads import Step, find_head
-from audit.model.canon.scores import Shape, scores_per_position
 from audit.model.torch.graph import Constants, Node, WorkingGraph, arguments, aten
 
 STEPS = {

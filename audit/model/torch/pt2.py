@@ -20,10 +20,10 @@ import torch
 from torch.export import ExportedProgram
 
 from audit.errors import ModelError
+from audit.model import sha256
 from audit.model.base import Model, check_weights, first_line, quiet
-from audit.model.detect import sha256
-from audit.model.torch.exported import model_of
-from audit.model.torch.operators import allowed
+from audit.model.torch import allowed
+from audit.model.torch.program import model_of
 from audit.settings import Settings
 
 # Sizes as a `.pt2` writes them: expressions that torch hands to sympy, which evaluates them as Python.

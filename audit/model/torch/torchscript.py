@@ -18,11 +18,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.jit._recursive import wrap_cpp_module
 
 from audit.errors import ModelError
+from audit.model import sha256
 from audit.model.base import Model, check_weights, first_line, quiet
-from audit.model.detect import sha256
 from audit.model.packing import inputs_of
+from audit.model.torch import allowed
 from audit.model.torch.graph import aten, place_tensor
-from audit.model.torch.operators import allowed
 from audit.model.torch.script_code import LIBRARY, checked_archive
 from audit.settings import Settings
 

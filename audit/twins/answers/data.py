@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from audit.maths.intervals import normal_quantile, standard_error, student_quantile
 from audit.maths.shares import Z95
 from audit.report.twins import Curve, CurvePoint, Effect, HeldOut, Verdict
-from audit.twins.index import Twin, TwinSet
+from audit.twins import Twin, TwinSet
 
 # What would more data bring? The test error of twins on a quarter, a half and all of the train samples.
 #

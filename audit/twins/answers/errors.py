@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.maths.intervals import LEVEL, normal_quantile, standard_error, student_quantile
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.report.twins import Contradicted, Effect, Labels, Remedy, WhoseErrors
-from audit.twins.index import TwinSet
+from audit.twins import TwinSet
 from audit.twins.kinds import KINDS, Kind
 
 # Whose errors? Test samples that nobody gets right, and those that this model alone gets wrong; labels in doubt.

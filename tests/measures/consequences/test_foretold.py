@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from audit import Report, audit_model
 from audit.maths.intervals import score_bounds
 from audit.measures.consequences.block import Consequence, Theory
-from audit.measures.consequences.inputs import NO_PLACE
+from audit.measures.consequences.changes import NO_PLACE
 from audit.measures.consequences.measure import Effort, measure_consequences
 from audit.measures.consequences.samples import draw_error
 from audit.measures.consequences.theory import OWN_UNITS, foretell

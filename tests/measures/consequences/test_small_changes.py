@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from audit.maths.resample import TEST
 from audit.measures.consequences.block import Consequence, Consequences, Kind
+from audit.measures.consequences.changes import changed, moved, rounded
 from audit.measures.consequences.measure import CONSTANT, Effort, measure_consequences
 from audit.measures.consequences.samples import Samples
-from audit.measures.consequences.weights import changed, moved, rounded
 from audit.measures.contract import Audit
 from audit.run.setup import set_up_audit
 from audit.settings import Settings

@@ -16,7 +16,7 @@ from audit.measures.contract import Audit, Measurement
 from audit.measures.fisher.determinant import log_determinants
 from audit.measures.fisher.measure import Drawn, Fisher, draw_pool, single_samples, standard_error
 from audit.network.record import Products
-from audit.report.plan import Plan, PlannedStage
+from audit.report.conduct import Plan, PlannedStage
 
 CASES = [name for name in ZOO if name != "one-weight"]
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from audit.measures.contract import Audit, Measurement
 from audit.measures.sensitivity.many_scores import JacobianProducts, jacobian_products, largest_norms
 from audit.measures.sensitivity.measure import Sensitivity
-from audit.report.plan import Plan, PlannedStage
+from audit.report.conduct import Plan, PlannedStage
 
 SAME = 1e-8  # two exact ways to one number, in float64
 BY_SIGNS = ("sharpness", "adaptive_sharpness", "sharpness_trace")

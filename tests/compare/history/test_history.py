@@ -12,8 +12,9 @@ import pytest
 from made_reports import answers, leaked, made, split
 
 from audit.compare.comparable import Named
+from audit.compare.history.timeline import reference_band, trace_history
+from audit.compare.recipes import read_folder
 from audit.errors import UsageError
-from audit.history.timeline import read_folder, reference_band, trace_history
 from audit.render.comparison_pages import write_history
 
 N = 500

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import re
 import statistics
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from audit import __version__
+from audit.compare import OBSERVED, OF_NETWORK, ON_SAMPLES, PRIMARY, WORSE, verdict
 from audit.compare.comparable import Named, architecture, at_one_train_loss, follows_train_loss, why_void
 from audit.compare.compare import now
 from audit.compare.differences import Asked, same_samples, split_difference
-from audit.compare.result import OBSERVED, OF_NETWORK, ON_SAMPLES, PRIMARY, WORSE, verdict
-from audit.errors import UsageError
-from audit.history.result import NOTES, SCHEMA, Change, History, Line, Step, Trend, headline
+from audit.compare.history import NOTES, SCHEMA, Change, History, Line, Step, Trend, headline
+from audit.compare.recipes import read_folder
 from audit.maths.intervals import LEVEL
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.report.blocks import Reference, ReferenceNumber
 from audit.report.fields import Compared
 from audit.report.paths import find
-from audit.settings.limits import refuse_outside, report_text
 
 
 def trace_history(reports: Sequence[Named], folder: Path, command: str) -> History:
@@ -150,45 +147,6 @@ def _trend(entry: Compared, reports: Sequence[Report], comparable: list[bool]) -
         ci95=[part.interval for part in found],
         comparable=comparable,
     )
-
-
-# Finds the reports in a folder.
-
-
-ANY_REPORT = re.compile(r"gen-audit/\d+")  # of whichever schema; one that cannot be read must not go unnoticed
-
-
-def read_folder(folder: Path) -> list[Named]:
-    """Every report in the folder and its subfolders, the oldest first; other JSON files are passed over."""
-    found = [Named(str(path), report) for path in report_files(folder) if (report := report_in(path))]
-    if not found:
-        raise UsageError(f"{folder}: holds no report of gen-audit; put report.json files into it, or into its folders.")
-    return sorted(found, key=lambda each: (each.report.created, each.name))
-
-
-def report_files(folder: Path) -> list[Path]:
-    """Every file of the folder and its subfolders that may be a report."""
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: is no folder; name the one that holds the report.json files.")
-    found = sorted(path for path in folder.rglob("*.json") if path.is_file())  # a pipe would be waited for
-    for path in found:
-        refuse_outside(path, folder, "folder of reports")
-    return found
-
-
-def report_in(path: Path) -> Report | None:
-    """The report in a file, or None where the file is something else; a damaged report is an error."""
-    text = report_text(path)
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError:
-        return None
-    except (ValueError, RecursionError):  # a number of thousands of digits, nested too deep
-        found = ANY_REPORT.search(text)
-        document = {"schema": found[0] if found else None}
-    if not isinstance(document, dict) or not ANY_REPORT.fullmatch(str(document.get("schema"))):
-        return None
-    return Report.from_json(text, str(path))
 
 
 # The band in which past audits of the same architecture and data lay.

@@ -15,11 +15,11 @@ from made_reports import example, leaked
 from pages import Page
 from places import ROOT
 
+from audit.compare.history import OVERVIEW_SCHEMA, Overview, make_overview
 from audit.errors import UsageError
-from audit.history.overview import SCHEMA, Overview, make_overview
-from audit.measures.report import Report
+from audit.measures import Report
 from audit.render.comparison_pages import values, write_overview
-from audit.report.schema import schema_of
+from audit.report.fields import schema_of
 
 BLOCKED = (
     "import sys\n"
@@ -92,7 +92,7 @@ def test_links_lead_from_the_page_to_every_report(folder: Path) -> None:
     ways = [attributes["href"] for tag, attributes in page.elements if tag == "a" and ".." in attributes["href"]]
     assert ways[:3] == ["../../bad/report.html", "../../odd/report.json", "../../a%20fine/report.json"]
     assert all((out / way.replace("%20", " ")).exists() for way in ways) and len(ways) == 5
-    jsonschema.validate(json.loads((out / "overview.json").read_text()), schema_of(Overview, SCHEMA))
+    jsonschema.validate(json.loads((out / "overview.json").read_text()), schema_of(Overview, OVERVIEW_SCHEMA))
     assert "half/report.json" in (out / "overview.md").read_text()
 
 

@@ -1,1 +1,0 @@
-"""Audits over time: the reports of a folder in their order, and what changed along the way. Never wakes torch."""
