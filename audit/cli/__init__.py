@@ -50,7 +50,8 @@ def main() -> None:
     except Exception as error:
         if out_of_memory(error):
             _leave("The machine ran out of memory; lower --memory or --samples.", 2)
-        complain(traceback.format_exc())
+        for line in traceback.format_exc().splitlines():
+            complain(line)
         _leave(
             f"this is a fault of gen-audit {__version__} itself, not of your files; please report it with the lines "
             "above.",

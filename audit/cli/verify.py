@@ -11,7 +11,7 @@ import typer
 
 from audit.cli.app import Earlier, check_there, command, read_report, run
 from audit.cli.options import AsJson, DataPath, ModelPath, Quiet, ReportPath, with_settings
-from audit.cli.terminal import say
+from audit.cli.terminal import say, say_whole
 from audit.errors import UsageError
 from audit.settings import Settings, flag, from_report
 from audit.settings.config import RUNS_CODE, resolve
@@ -43,12 +43,19 @@ def verify(
     check_there(model, data)
     other = _other_files(report, model, data, settings)
     if other:
-        say(json.dumps({"reproduced": False, "other": other}, indent=2) if as_json else f"not reproduced: {other}")
+        _tell({"reproduced": False, "other": other}, [f"not reproduced: {other}"], as_json)
         raise typer.Exit(1)
     now = json.loads(run(model, data, settings, quiet, Earlier(report.plan)).report.to_json())
     found = reproduction(json.loads(report_file.read_text(encoding="utf-8")), now)
-    say(json.dumps(found.to_dict(), indent=2) if as_json else "\n".join(_lines(found)))
+    _tell(found.to_dict(), _lines(found), as_json)
     raise typer.Exit(0 if found.reproduced else 1)
+
+
+def _tell(found: dict[str, Any], lines: list[str], as_json: bool) -> None:
+    if as_json:
+        say_whole(json.dumps(found, indent=2))
+    else:
+        say(*lines)
 
 
 def _settings(report: Report, where: str, flags: dict[str, Any]) -> Settings:
