@@ -63,10 +63,11 @@ class CrossEntropy:
     def curvature_root_transposed_times(self, f: Tensor, y: Tensor, v: Tensor) -> Tensor:
         """Lᵀ v with Lᵀ L = Λ: √p ∘ v − p Σ_c √p_c v_c; v [n, C] → [n, C].
 
-        The row of the largest score is minus the sum of the others (the columns of L sum to 0).
+        The row of the largest score is minus the sum of the others (the columns of L sum to 0). √p is taken through
+        the logarithm: it is differentiated in training, and the root has no derivative where p is rounded to 0.
         """
         p, top = f.softmax(1), f.argmax(1, keepdim=True)
-        weighted = p.sqrt() * v
+        weighted = (f.log_softmax(1) / 2).exp() * v
         product = weighted - p * weighted.sum(1, keepdim=True)
         rest = product.scatter(1, top, 0.0)
         return rest.scatter(1, top, -rest.sum(1, keepdim=True))
@@ -108,8 +109,9 @@ class BinaryCrossEntropy:
         return (torch.sigmoid(f) * torch.sigmoid(-f)).reshape(len(f), 1, *[1] * (v.dim() - 2)) * v
 
     def curvature_root_times(self, f: Tensor, y: Tensor, v: Tensor) -> Tensor:
-        """√Λ v."""
-        return (torch.sigmoid(f) * torch.sigmoid(-f)).sqrt().reshape(len(f), 1, *[1] * (v.dim() - 2)) * v
+        """√Λ v; the root through the logarithm, which has a derivative where σ is rounded to 0."""
+        logarithm = (F.logsigmoid(f) + F.logsigmoid(-f)) / 2
+        return logarithm.exp().reshape(len(f), 1, *[1] * (v.dim() - 2)) * v
 
     def curvature_root_transposed_times(self, f: Tensor, y: Tensor, v: Tensor) -> Tensor:
         """√Λ v."""

@@ -116,12 +116,13 @@ def _likeness(twins: Twins, brief: bool = False) -> str:
         return (
             f"From inside it resembles {like} most, a likeness that is right for {share(found.hit_rate)} of the twins."
         )
-    if found.far:
+    if found.far and found.kind is None:
         return f"None of the kinds that were made: it lies too far from all of them. {hits}"
     if found.kind is None:
         return f"Cannot tell: several kinds are about as near. {hits}"
     like = "an ordinary training" if found.kind == "plain" else f"a network trained {trained(found.kind)}"
-    return f"From inside it resembles {like} most; next comes {_kind(found.next)}. {hits}"
+    away = " It lies farther off than these from each other, as another recipe would bring it." if found.far else ""
+    return f"From inside it resembles {like} most; next comes {_kind(found.next)}.{away} {hits}"
 
 
 def _kind(name: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The report's numbers as sentences: what a reader without the mathematics takes away."""
+"""The report's numbers as sentences for readers without the mathematics, and as statements for machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the types of a document say: how its JSON is read and written, its JSON Schema, the paths that it may have."""
+"""The words that blocks and cards are written with, and what they say: JSON, its schema, the paths that it may have."""
 
 from __future__ import annotations
 

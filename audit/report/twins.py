@@ -55,7 +55,10 @@ class TwinsOfKind:
 class Likeness:
     """Which kind of training the model resembles, by its inner numbers alone, and how well that can be told here."""
 
-    kind: str | None = says("the kind; null where the model is unlike all of them, or where it cannot be told")
+    kind: str | None = says(
+        "the kind; null where the model is unlike all of them, or where it cannot be told. With an inferred recipe "
+        "also one that the model is far from, but nearer to than any other kind is"
+    )
     family: str = says("the recipe, or its family where none was given")
     next: str | None = says("the second nearest kind", default=None)
     sureness: float | None = says("probability of the kind among those that were made", default=None)

@@ -48,7 +48,8 @@ class Kind:
     lesson: Callable[[Samples, int], Lesson] = all_samples  # given the seed
     target: float = 1.0  # times the audited model's train loss
     settles: bool = False  # classifiers go on until they come to rest: the change takes longer than the target does
-    weaker: Callable[[Recipe], Recipe] | None = None  # where most cannot be brought to the target: the change, smaller
+    own_rate: bool = False  # a stable rate is looked for anew: the change may not bear that of the recipe
+    scaled: Callable[[Recipe, float], Recipe] | None = None  # the change so many times as strong: until the target fits
     work: float = 1.0  # of training, about, in that of a plain twin: a budget counts with it
     measured: bool = True  # inside: only where its train samples are those of the audit
     remedy: bool = False  # a change that an owner could train by; the others are faults, or parts of the data
@@ -157,7 +158,7 @@ KINDS: tuple[Kind, ...] = (
         4,
         decayed,
         settles=True,
-        weaker=_times(decay=0.25),
+        scaled=lambda recipe, factor: replace(recipe, decay=factor * recipe.decay),
         work=2.0,
         remedy=True,
     ),
@@ -167,6 +168,7 @@ KINDS: tuple[Kind, ...] = (
         "Was the start too large?",
         4,
         _times(start_factor=3, epochs=3),
+        own_rate=True,
         work=2.5,
     ),
     Kind("wrong-labels", "a tenth of the labels moved", "Are labels wrong?", 4, lesson=wrong_labels, work=2.0),

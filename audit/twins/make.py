@@ -174,7 +174,7 @@ class _Workshop:
 
     def _search(self, recipes: Mapping[str, Recipe]) -> None:
         """Plain twins by these recipes, as far as the budget has time for them."""
-        names = [name for name in recipes if name not in self._set.families or not self._made(name)]
+        names = [name for name in recipes if not self._set.of("plain", name)]
         self._do([Task(PLAIN, name, recipes[name], tuple(range(SEARCHED)), search=True) for name in names])
 
     def _nearest(self, among: Iterable[str]) -> str | None:

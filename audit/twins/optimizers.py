@@ -1,8 +1,8 @@
-"""Optimizers on stacked parameters [K, …]: one step moves K networks, each at its own rate."""
+"""Optimizers and regularizers on stacked parameters [K, …]: one step moves K networks, each at its own rate."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import torch
@@ -193,7 +193,9 @@ def _flat(
         kappa = _kappa_tau(f, answers, inputs, [leaves[f"{name}.weight"] for name in stack.chain.layers[:-1]], task)
         found = torch.autograd.grad(kappa.sum(), list(leaves.values()), allow_unused=True)
     loss = LOSSES[task](f.detach(), batch[1])[0].mean(1)
-    scale = share * loss / kappa.detach().clamp(min=1e-30)  # [K]
+    wanted = share * loss / kappa.detach().clamp(min=1e-30)  # [K]
+    most = _lengths(map(_dense_gradient, gradients.values())) / _lengths(found).clamp(min=1e-30)
+    scale = torch.minimum(wanted, most)  # by chance of the signs κ_τ can be tiny: it pulls no harder than the loss
     return {
         name: plain if extra is None else _dense_gradient(plain) + scale.reshape(-1, *[1] * (extra.dim() - 1)) * extra
         for (name, plain), extra in zip(gradients.items(), _in_order(gradients, leaves, found), strict=True)
@@ -208,6 +210,11 @@ def _kappa_tau(f: Tensor, z: list[Tensor], x: list[Tensor], W: list[Tensor], tas
     backs = torch.autograd.grad(f, z[:-1], u, create_graph=True)
     traces = [(a.square().sum(2) * g.square().sum(2)).mean(1) for a, g in zip(x, backs, strict=False)]
     return torch.stack([w.square().sum((1, 2)) * trace for w, trace in zip(W, traces, strict=True)]).sum(0)
+
+
+def _lengths(gradients: Iterable[Tensor | None]) -> Tensor:
+    """The length of each network's gradient, all its parameters together [K]."""
+    return torch.stack([g.square().flatten(1).sum(1) for g in gradients if g is not None]).sum(0).sqrt()
 
 
 def _dense_gradient(gradient: Gradient) -> Tensor:

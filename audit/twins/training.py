@@ -1,4 +1,4 @@
-"""Trains K networks of one kind at once, each from its own seed, down to one train loss.
+"""Draws K networks of one kind anew and trains them at once, each from its own seed, down to one train loss.
 
 A network that has reached it leaves the stack; one that diverges begins anew at half its rate, and is counted.
 """

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,9 @@ TrainWith = Callable[[Architecture, Samples, Change, list[Lesson]], list[Trained
 """What trains: one network for each lesson, in their order."""
 
 
-WEAKENED = 3  # times, at most, that a kind's change is made smaller
+SCALED = 3  # times, at most, that a kind's change is made weaker or stronger
+WEAKER, STRONGEST = 0.25, 4.0  # by how much at once; 4 is the most
+BELOW = 1.5  # times below the target: settled there, a change is too weak to be what the model was trained by
 
 
 @dataclass(frozen=True)
@@ -80,17 +83,48 @@ class Workplace:
 
 def make(place: Workplace, task: Task) -> list[Made]:
     """The twins of a task; those that its end interrupted are not among them."""
-    problem, kind, train_with = place.problem, task.kind, place.train_with
     change = _change(place, task)
-    lessons = [kind.lesson(problem.train, seed) for seed in task.seeds]
-    for tries in range(1 + (WEAKENED if kind.weaker is not None else 0)):
-        if tries and kind.weaker is not None:
-            change = replace(change, recipe=kind.weaker(change.recipe))
-        trained = train_with(problem.architecture, problem.train, change, lessons)
-        judged = [(one, _judge(problem, one)) for one in trained]
-        if 2 * sum(found.matched or one.interrupted for one, found in judged) >= len(trained):
+    judged, fine = _trained(place, task, change)
+    for _ in range(SCALED):
+        factor = _factor(task.kind, judged, place.problem.target)
+        if factor is None or task.kind.scaled is None:
             break
+        other = replace(change, recipe=task.kind.scaled(change.recipe, factor))
+        found, matched = _trained(place, task, other)
+        if fine and not (matched and all(not one.interrupted for one, _ in found)):
+            break  # what there is stays
+        change, judged, fine = other, found, matched
     return [_made(place, task, change, *each) for each in judged if not each[0].interrupted]
+
+
+Pairs = list[tuple[Trained, Judged]]
+
+
+def _trained(place: Workplace, task: Task, change: Change) -> tuple[Pairs, bool]:
+    """The twins of a task by one change, and whether most of them can be brought to the target."""
+    problem = place.problem
+    lessons = [task.kind.lesson(problem.train, seed) for seed in task.seeds]
+    trained = place.train_with(problem.architecture, problem.train, change, lessons)
+    judged = [(one, _judge(problem, one)) for one in trained]
+    return judged, _most_fit(judged)
+
+
+def _most_fit(judged: Pairs) -> bool:
+    return 2 * sum(found.matched or one.interrupted for one, found in judged) >= len(judged)
+
+
+def _factor(kind: Kind, judged: Pairs, target: float) -> float | None:
+    """How many times as strong a change must be; None where it is as it should be, or has no strength.
+
+    Too strong for the target is weakened. Settled well below it, the change is too weak: then a model with this train
+    loss was not trained so, and at the same loss its twins would be softened, and unlike it for that alone.
+    """
+    if kind.scaled is None or any(one.interrupted for one, _ in judged):
+        return None
+    if not _most_fit(judged):
+        return WEAKER
+    settled = median(one.train_loss for one, found in judged if found.matched)
+    return min(STRONGEST, target / settled) if kind.settles and BELOW * settled < target else None
 
 
 def _change(place: Workplace, task: Task) -> Change:
@@ -99,10 +133,12 @@ def _change(place: Workplace, task: Task) -> Change:
     problem, kind, recipe = place.problem, task.kind, task.recipe
     if task.search:
         recipe = at_stable_rate(problem.architecture, problem.train, recipe)
-    own = place.train_with is not train  # an owner's loop needs a target
+    own, changed = place.train_with is not train, kind.recipe(recipe)  # an owner's loop needs a target
+    if kind.own_rate and not own:
+        changed = at_stable_rate(problem.architecture, problem.train, changed)
     settles = kind.settles and problem.task != "regression" and not own
     goal = Goal(0.0, deadline, last=True) if settles else Goal(problem.target * kind.target, deadline)
-    return Change(kind.name, kind.recipe(recipe), goal)
+    return Change(kind.name, changed, goal)
 
 
 def _judge(problem: Problem, trained: Trained) -> Judged:

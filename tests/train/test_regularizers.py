@@ -65,6 +65,16 @@ def test_the_flatness_penalty_is_kappa_tau(layer: str) -> None:
     torch.testing.assert_close(found.detach(), kappa_tau(network, cross_entropy, x, y, layer), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize(("outputs", "task"), [(3, "classification"), (1, "binary")])
+def test_its_gradient_is_finite_where_a_probability_is_rounded_to_0(outputs: int, task: str) -> None:
+    network, (x, _) = relu_network(outputs).float(), samples()
+    with torch.no_grad():
+        network[4].weight *= 1e4
+    flatness_penalty(network, x.float(), ["0", "2"], task=task).backward()
+    gradients = [value.grad for value in network.parameters() if value.grad is not None]
+    assert gradients and all(bool(g.isfinite().all()) for g in gradients)
+
+
 def test_several_layers_add_up() -> None:
     network, (x, _) = relu_network(), samples()
     parts = [float(flatness_penalty(network, x, [layer]).detach()) for layer in ("0", "4")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,6 +89,20 @@ def test_a_model_that_is_like_none_is_called_so() -> None:
     odd = {key: value * 3 for key, value in numbers(rng).items()}
     found = likeness(twin_set(kinds(rng, 8.0), model=odd))
     assert found.far and found.kind is None
+
+
+def test_an_inferred_recipe_may_bring_a_model_away_from_its_kind_but_not_past_the_next_one() -> None:
+    rng = np.random.default_rng(6)
+    made = kinds(rng, 12.0)
+    model = numbers(rng, 12.0)
+    away = model | {"network.sensitivity.mls": model["network.sensitivity.mls"] * math.exp(10 * 0.05)}
+    farther = model | {"network.sensitivity.mls": model["network.sensitivity.mls"] * math.exp(100 * 0.05)}
+    given, odd = (likeness(twin_set(made, model=each)) for each in (away, farther))
+    inferred, still_odd = (
+        likeness(replace(twin_set(made, model=each), recipe_given=False)) for each in (away, farther)
+    )
+    assert given.far and inferred.far and odd.far and still_odd.far
+    assert [each.kind for each in (given, odd, inferred, still_odd)] == [None, None, "quiet", None]
 
 
 def test_twins_are_seldom_called_unlike_their_own_kind() -> None:

@@ -17,11 +17,13 @@ from audit.errors import ModelError, UsageError
 from audit.run.in_memory import sources_of
 from audit.run.progress import Progress
 from audit.settings import Settings
-from audit.twins import Recipe, read_twins, read_weights
+from audit.twins import Recipe, read_twins, read_weights, write_twins
 from audit.twins.kinds import KINDS, Kind, chosen_kinds
 from audit.twins.make import Wish, make_folder
+from audit.twins.outcomes import measuring
 from audit.twins.problem import Problem, set_problem
 from audit.twins.recipes import ORDINARY
+from audit.twins.work import Task, Workplace, make
 
 RECIPE = Recipe(rate=0.2, batch=10)
 
@@ -88,6 +90,17 @@ def test_without_a_recipe_the_family_is_found(problem: Problem, tmp_path: Path) 
     assert read_twins(tmp_path).family == made.family
 
 
+def test_a_search_that_is_gone_on_with_makes_no_twin_twice(problem: Problem, tmp_path: Path) -> None:
+    """Also where the twins of a recipe could not be measured."""
+    made = make_folder(problem, tmp_path, replace(wish("plain"), recipe=None))
+    none = {"numbers": {}, "matched": False, "reached": False}
+    unmeasured = tuple(replace(twin, **none) if twin.family == "adam" else twin for twin in made.twins)
+    write_twins(tmp_path, replace(made, family="", twins=unmeasured))
+    again = make_folder(problem, tmp_path, replace(wish("plain"), recipe=None))
+    names = [twin.name for twin in read_twins(tmp_path).twins]
+    assert len(names) == len(set(names)) and again.family != "adam"
+
+
 def test_a_spent_budget_names_what_it_left_out(problem: Problem, tmp_path: Path) -> None:
     made = make_folder(problem, tmp_path, replace(wish("plain", "half"), budget=1e-9))
     assert not made.twins
@@ -108,6 +121,29 @@ def test_a_kind_of_ones_own(problem: Problem, tmp_path: Path) -> None:
     own = Kind("hot", "three times the rate", "Would a higher rate help?", 1, lambda r: replace(r, rate=3 * r.rate))
     made = make_folder(problem, tmp_path, Wish(kinds=chosen_kinds(["plain"], [own]), count=1, recipe=RECIPE))
     assert [twin.kind for twin in made.twins] == ["plain", "hot"]
+
+
+def test_a_change_that_needs_another_rate_gets_one(problem: Problem, tmp_path: Path) -> None:
+    wild = replace(RECIPE, rate=25.0)
+    made = make_folder(problem, tmp_path, replace(wish("large-start"), recipe=wild))
+    rates = {twin.recipe.rate for twin in made.of("large-start") if twin.recipe is not None}
+    assert max(rates) < wild.rate and all(twin.matched for twin in made.of("large-start"))
+
+
+def test_weight_decay_is_as_strong_as_the_models_train_loss_asks_for(problem: Problem) -> None:
+    """Settled far below it, twins would be softened; where they cannot come down to it, they would have no numbers."""
+    (decay,) = chosen_kinds(["decay"])
+    weak, strong = (replace_decay(decay, value) for value in (3e-3, 1.0))
+    place = Workplace(problem, measuring(problem.model, problem.data, problem.task, problem.settings))
+    for kind, sign in ((weak, 1), (strong, -1)):
+        made = [each.twin for each in make(place, Task(kind, "given", RECIPE, (0,)))]
+        used = {twin.recipe.decay for twin in made if twin.recipe is not None}
+        first = kind.recipe(RECIPE).decay
+        assert all(sign * value > sign * first for value in used) and all(twin.matched for twin in made)
+
+
+def replace_decay(kind: Kind, value: float) -> Kind:
+    return replace(kind, recipe=lambda recipe: replace(recipe, decay=value), measured=False)
 
 
 def test_an_unknown_kind_is_refused() -> None:

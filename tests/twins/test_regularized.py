@@ -51,15 +51,26 @@ def test_the_flat_gradient_is_that_of_the_penalty(task: str) -> None:
     plain = {
         name: g.tensor() if isinstance(g, Product) else g for name, g in stack.gradients(x, y, LOSSES[task])[1].items()
     }
-    found = adjusted(stack, Recipe(flat=0.1), x, y, task)
+    found = adjusted(stack, Recipe(flat=1e-3), x, y, task)
     for k, network in enumerate(networks):
         network.zero_grad()
         penalty = flatness_penalty(network, x[k], ["fc1", "fc2"], task=task)
         penalty.backward()
         loss = float(LOSSES[task](network(x[k])[None].detach(), y[k][None])[0].mean())
         for name, value in network.named_parameters():
-            extra = torch.zeros_like(value) if value.grad is None else 0.1 * loss / penalty.detach() * value.grad
+            extra = torch.zeros_like(value) if value.grad is None else 1e-3 * loss / penalty.detach() * value.grad
             torch.testing.assert_close(found[name][k], plain[name][k] + extra, rtol=1e-8, atol=1e-10)
+
+
+def test_a_flatness_penalty_pulls_no_harder_than_the_loss() -> None:
+    _, stack = stacked(3)
+    samples = small_samples()
+    x, y = samples.x.double()[:48].reshape(2, 24, 4), samples.y[:48].reshape(2, 24)
+    plain, found = (adjusted(stack, recipe, x, y, "classification") for recipe in (Recipe(flat=1e-9), Recipe(flat=1e9)))
+    for k in range(2):
+        loss = torch.cat([g[k].flatten() for g in plain.values()])
+        extra = torch.cat([(found[name][k] - g[k]).flatten() for name, g in plain.items()])
+        assert float(extra.norm()) == pytest.approx(float(loss.norm()), rel=1e-6)
 
 
 @pytest.mark.parametrize("recipe", [Recipe(rate=0.2, batch=10, fisher=50.0), Recipe(rate=0.2, batch=10, flat=0.1)])

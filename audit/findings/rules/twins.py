@@ -23,10 +23,8 @@ def find_resembles(report: Report) -> Observation | None:
     found = None if twins is None else twins.likeness
     if twins is None or found is None or found.skipped or found.hit_rate is None:
         return None
-    if found.far:
-        return _unlike(twins, found)
     if found.kind is None:
-        return None
+        return _unlike(twins, found) if found.far else None
     return _plain(twins, found) if found.kind == "plain" else _of_kind(report, twins, found)
 
 
@@ -38,8 +36,8 @@ def _of_kind(report: Report, twins: Twins, found: Likeness) -> Observation:
         title=f"From inside it resembles networks trained {trained(kind)}",
         explanation=(
             f"By its inner numbers alone, the test error left aside, it is nearest to the twins that were trained "
-            f"{trained(kind)}, of those that were made; next is {found.next or 'none'}. {_hits(found)} The others were "
-            f"trained {how_made(twins)}. It is a likeness, no proof of how the model was trained."
+            f"{trained(kind)}, of those that were made; next is {found.next or 'none'}. {_hits(found)}{_away(found)} "
+            f"The others were trained {how_made(twins)}. It is a likeness, no proof of how the model was trained."
         ),
         advice=_advice(report, kind),
         evidence=EVIDENCE,
@@ -71,7 +69,7 @@ def _plain(twins: Twins, found: Likeness) -> Observation:
         title="From inside it looks like an ordinary training",
         explanation=(
             f"{inside} of its inner numbers lie where networks trained anew {how_made(twins)} have theirs, and of all "
-            f"kinds that were made it is nearest to these. {_hits(found)}"
+            f"kinds that were made it is nearest to these. {_hits(found)}{_away(found)}"
         ),
         advice="Nothing to do here; faults that were not made as twins would not be seen this way.",
         evidence=EVIDENCE[:1] + EVIDENCE[2:],
@@ -92,6 +90,16 @@ def _unlike(twins: Twins, found: Likeness) -> Observation:
     )
 
 
+def _away(found: Likeness) -> str:
+    """What is said of a kind that the model is nearer to than any other kind is, and yet outside."""
+    if not found.far:
+        return ""
+    return (
+        " It lies farther from them than they lie from each other, as another recipe than the inferred one would bring "
+        "it; give the recipe (--recipe) to be surer."
+    )
+
+
 def _hits(found: Likeness) -> str:
     ends = (
         "" if found.hit_rate_ci95 is None else f" ({share(found.hit_rate_ci95[0])} to {share(found.hit_rate_ci95[1])})"
@@ -107,7 +115,8 @@ RESEMBLES = FindingRule(
         "with twins, and a kind of probability 0.5 or more: watch: a kind that is a fault or a strong change, told "
         f"with probability {number(SURE)} or more, and {share(RELIABLE)} of the twins told to be of it are, or farther "
         "from all kinds than twins from their own, with most numbers outside their band; note: else, or far from all "
-        "with most inside; good: the plain kind"
+        "with most inside; good: the plain kind. With an inferred recipe, a kind also where the model is far from it "
+        "but nearer to it than any other kind is"
     ),
     source="A linear discriminant with shrunken correlations (Schäfer & Strimmer 2005), tried twin by twin.",
     origin="0.8 and three quarters are conventions; the hit rate is counted on this very problem.",

@@ -1,4 +1,4 @@
-"""Small changes of the input: random noise, and the worst direction by one gradient step.
+"""Small changes of the input (random noise, the worst direction by one gradient step) and of the weights.
 
 A change u [n, d] counts in units of the spread s [d] of each of the d numbers, so that x′ = x + s ∘ u. Noise of size ε:
 u = ε ξ, ξ standard normal. The worst change of that size, to first order and in the Euclidean norm: u = ε √d g/‖g‖ with

@@ -1,4 +1,4 @@
-"""Looking things up in an ONNX graph, and the few edits that every rewriting is made of.
+"""Looking things up in an ONNX graph, its values' types, and the few edits that every rewriting is made of.
 
 A step takes a `ModelProto`, changes that very graph and returns nothing; `simplified` works on a copy of the user's.
 """

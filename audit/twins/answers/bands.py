@@ -210,11 +210,13 @@ def likeness(twins: TwinSet) -> Likeness:
     y = np.array([names.index(twin.kind) for twin in measured])
     own = np.array(_point(twins.model, keys))
     told, apart = _by_the_others(X, y, len(names))
-    distances = Discriminant.of(X, y, len(names)).distances(own)
+    discriminant = Discriminant.of(X, y, len(names))
+    distances = discriminant.distances(own)
     order, chances = np.argsort(distances, kind="stable"), _chances(distances, X.shape[1])
     first, far = int(order[0]), bool(math.log(distances.min() + TINY) > _farthest(apart))
     hits, called = told == y, told == first
-    sure = not far and chances[first] >= SURE
+    among = not far or (not twins.recipe_given and distances[first] < _to_next(discriminant, first))
+    sure = among and chances[first] >= SURE
     return Likeness(
         kind=names[first] if sure else None,
         family=twins.family,
@@ -269,6 +271,11 @@ def _by_the_others(X: Array, y: NDArray[np.int64], count: int) -> tuple[NDArray[
         found = Discriminant.of(X[rest], y[rest], count).distances(X[place])
         told[place], apart[place] = int(found.argmin()), found[y[place]]
     return told, apart
+
+
+def _to_next(found: Discriminant, kind: int) -> float:
+    """Squared distance between a kind and the one next to it: an inferred recipe may bring the model away by less."""
+    return float(np.delete(found.distances(found.means[kind]), kind).min())
 
 
 def _farthest(apart: Array) -> float:
