@@ -227,7 +227,7 @@ def rounding(network: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
 
 def _rounding(weight: Tensor) -> Tensor:
     """What rounding adds, computed in double precision, a few rows at a time, and kept in the weight's own."""
-    found, step = torch.empty_like(weight), float(weight.abs().max()) / LEVELS
+    found, step = torch.empty_like(weight), max(float(weight.max()), -float(weight.min())) / LEVELS
     for rows in blocks(len(weight), weight[0].numel(), HELD):
         precise = weight[rows].double()
         found[rows] = (precise / step).round() * step - precise if step > 0 else 0.0

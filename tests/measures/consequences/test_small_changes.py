@@ -246,8 +246,8 @@ def test_the_changes_of_a_large_layer_take_little_memory(monkeypatch: pytest.Mon
     of_weights = 4 * layer.weight.numel()
     with LiveBytes() as live:
         rounding(layer)
-    assert live.peak < 1.5 * of_weights
+    assert live.peak < 2.2 * of_weights  # the weights themselves, and their changes
     with LiveBytes() as live:
         for delta in directions(layer.weight.detach(), 1, (0, 0, 0), by_neuron=False):
             assert delta.dtype == torch.float32
-    assert live.peak < 3.5 * of_weights  # drawn in double precision
+    assert live.peak < 4.2 * of_weights  # … which are drawn in double precision
