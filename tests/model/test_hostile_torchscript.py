@@ -145,6 +145,12 @@ def test_what_computes_for_days_in_few_words_is_ended(tmp_path: Path, monkeypatc
         audited(path)
 
 
+def test_code_without_end_is_refused_before_torch_reads_it(tmp_path: Path) -> None:
+    lines = "\n    ".join(["input = torch.tanh(input)"] * 40_001)
+    with pytest.raises(ModelError, match=r"linear\.py has more than 40,000 statements"):
+        audited(edited(tmp_path, before(lines)))
+
+
 def test_what_no_graph_could_hold_is_ended(tmp_path: Path) -> None:
     path = edited(tmp_path, before("for i in range(50000):\n      input = torch.tanh(input)"))
     with pytest.raises(ModelError, match="pass of a few samples runs more than 40,000 operators, and an audit takes"):
