@@ -57,7 +57,8 @@ class Likeness:
 
     kind: str | None = says(
         "the kind; null where the model is unlike all of them, or where it cannot be told. With an inferred recipe "
-        "also one that the model is far from, but nearer to than any other kind is"
+        "also one that the model is far from, but nearer to than any other kind is; plain stands for the other ordinary "
+        "recipes that were tried, too"
     )
     family: str = says("the recipe, or its family where none was given")
     next: str | None = says("the second nearest kind", default=None)

@@ -13,7 +13,7 @@ from references.twin_answers import effect, prediction_interval, shrunken_covari
 from scipy import stats
 from twin_sets import KEYS, numbers, outcomes, twin, twin_set
 
-from audit.twins import Twin, TwinSet, Unseen
+from audit.twins import Recipe, Twin, TwinSet, Unseen
 from audit.twins.answers.bands import FLOOR, NAMES, Discriminant, band_of, inner_bands, likeness, percentile, predicted
 from audit.twins.answers.data import curve, held_out
 from audit.twins.answers.errors import labels_in_doubt, remedies
@@ -103,6 +103,20 @@ def test_an_inferred_recipe_may_bring_a_model_away_from_its_kind_but_not_past_th
     )
     assert given.far and inferred.far and odd.far and still_odd.far
     assert [each.kind for each in (given, odd, inferred, still_odd)] == [None, None, "quiet", None]
+
+
+def test_a_model_like_the_plain_twins_of_another_ordinary_recipe_has_no_fault() -> None:
+    rng = np.random.default_rng(7)
+    made = [replace(each, family="sgd-middle") for each in kinds(rng, 12.0)]
+    others = [twin("plain", seed, family="sgd-low", numbers=numbers(rng, 12.0)) for seed in range(2)]
+    alone, beside = (
+        replace(twin_set(each, model=numbers(rng, 12.0)), recipe_given=False, family="sgd-middle", families=families)
+        for each, families in (
+            (made, {"sgd-middle": Recipe()}),
+            ([*made, *others], {"sgd-middle": Recipe(), "sgd-low": Recipe()}),
+        )
+    )
+    assert (likeness(alone).kind, likeness(beside).kind) == ("quiet", "plain")
 
 
 def test_twins_are_seldom_called_unlike_their_own_kind() -> None:
