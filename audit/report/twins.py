@@ -57,8 +57,8 @@ class Likeness:
 
     kind: str | None = says(
         "the kind; null where the model is unlike all of them, or where it cannot be told. With an inferred recipe "
-        "also one that the model is far from, but nearer to than any other kind is; plain stands for the other ordinary "
-        "recipes that were tried, too"
+        "also one that the model is far from, but nearer to than any other kind is; and plain stands for the other "
+        "ordinary recipes that were tried, too"
     )
     family: str = says("the recipe, or its family where none was given")
     next: str | None = says("the second nearest kind", default=None)
@@ -226,6 +226,10 @@ CARDS = (
         meaning="Which of the kinds of twins the model resembles most, by its inner numbers alone.",
         formula="nearest kind by (x − m)ᵀ S⁻¹ (x − m); x: logarithms of the inner numbers, S: shrunken, within kinds",
         source="Schäfer & Strimmer (2005) for S; the hit rate: each twin told by all the others.",
+        variant=(
+            "Where the recipe was inferred, plain is as near as the nearest ordinary recipe that was tried, and a kind "
+            "is named from afar if the model is nearer to it than any other kind is."
+        ),
         can_tell="Which of the trainings that were tried leaves such a network here; the hit rate stands beside it.",
         cannot_tell="How the model was really trained, nor anything of kinds that were not made.",
     ),
