@@ -157,6 +157,25 @@ def test_the_interval_of_twice_the_data_holds_what_twins_alone_make_uncertain(ex
     assert (found.change or 0.0) <= 0
 
 
+def test_the_change_foretold_holds_the_true_one_however_few_test_samples_there_are() -> None:
+    """Samples of unlike difficulty, of which a test split is one draw; twins of a kind are all alike."""
+    rng, held = np.random.default_rng(8), []
+    sizes = {"quarter": (1000, 6), "half": (2000, 6), "plain": (4000, 8)}
+    for _ in range(200):
+        slow = rng.random(30) * (rng.random(30) < 0.5)  # how fast a sample is learnt
+        wrong = {n: (n / 1000) ** -slow / 2 for n in (1000, 2000, 4000)}
+        made, outs = [], []
+        for kind, (n, count) in sizes.items():
+            for seed in range(count):
+                outs.append(outcomes(1.0 - wrong[n]))
+                made.append(twin(kind, seed, float(wrong[n].mean()), train_samples=n))
+        found = curve(twin_set(made, outs), 30)
+        now, twice = (0.25 + 0.25 * float(np.mean(size ** -np.linspace(0, 1, 9999))) for size in (4, 8))
+        assert found.change_ci95 is not None
+        held.append(found.change_ci95[0] <= twice - now <= found.change_ci95[1])
+    assert np.mean(held) > 0.95
+
+
 def test_a_curve_needs_three_twins_at_each_of_three_points() -> None:
     made = on_a_line(np.random.default_rng(0), 0.2, 0.01)
     few = [each for each in made.twins if each.kind != "quarter"]
