@@ -238,6 +238,10 @@ CARDS = (
         title="What twice the data would bring",
         meaning="The test error of twins on a quarter, a half and all of the train samples, drawn on to twice as many.",
         formula="slope of the log error per doubling: (s₁ + 2 s₂)/3, at most 0",
+        variant=(
+            "Its interval adds up how well twins and test samples know it, and how far off such guesses were: 0.04 and "
+            "0.3 of the true slope."
+        ),
         source="Learning curves are nearly straight on logarithms; how far off the guess is was measured.",
         can_tell="About how much more data of the same kind would help this architecture.",
         cannot_tell="What data of another kind, or another architecture, would bring.",
