@@ -6,16 +6,25 @@ do about it; the command line prints that text and leaves with `exit_code`. Anyt
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+LINE_BREAKS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # that str.splitlines knows
 ALLOCATION = ("allocate memory", "not enough memory", "bad_alloc", "bad allocation", "out of memory")
 
 
 class AuditError(Exception):
-    """Something the user can put right."""
+    r"""Something the user can put right. Its text is one line, also where a name from a file would break it.
+
+    >>> str(AuditError("no column is called label among a, \x1dabel."))
+    'no column is called label among a, \\x1dabel.'
+    """
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        return LINE_BREAKS.sub(lambda found: repr(found[0])[1:-1], super().__str__())
 
 
 class UsageError(AuditError):

@@ -18,6 +18,7 @@ from audit.cli import init, config, layers, render, explain, schema  # isort: sk
 from audit.cli.app import app as app
 from audit.cli.terminal import any_alphabet, complain
 from audit.errors import AuditError, out_of_memory
+from audit.settings.limits import CUT_SHORT, answer_faults
 
 WAIT_ASLEEP = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 """For torch's threads, as read by the OpenMP of GCC and of Intel: one that waits for another does not keep a processor
@@ -37,6 +38,9 @@ def main() -> None:
     any_alphabet(sys.stdout, sys.stderr)
     for stop in STOPS:  # Typer would say "Aborted!" and leave with the code of a failed gate
         signal.signal(stop, _interrupted)
+    if hasattr(signal, "SIGBUS"):
+        signal.signal(signal.SIGBUS, _cut_short)
+        answer_faults(_divided)
     try:
         app()
     except AuditError as error:
@@ -46,7 +50,8 @@ def main() -> None:
     except Exception as error:
         if out_of_memory(error):
             _leave("The machine ran out of memory; lower --memory or --samples.", 2)
-        complain(traceback.format_exc())
+        for line in traceback.format_exc().splitlines():
+            complain(line)
         _leave(
             f"this is a fault of gen-audit {__version__} itself, not of your files; please report it with the lines "
             "above.",
@@ -71,3 +76,18 @@ def _interrupted(which: int, _frame: object) -> NoReturn:
     for stop in STOPS:
         signal.signal(stop, signal.SIG_IGN)  # a second one must not break the tidying up
     _leave("interrupted; no report was written", 128 + which)
+
+
+def _cut_short(which: int, _frame: object) -> NoReturn:
+    """Leave at once, too: an error that is raised anywhere may be taken for what is wrong there."""
+    if not CUT_SHORT:
+        sys.exit(128 + which)
+    _leave(f"{CUT_SHORT[-1]}: was cut short while it was read; audit it once it is finished.", 2)
+
+
+def _divided() -> NoReturn:
+    """Leave from within native code, which cannot go on: nothing is tidied up but by the next run."""
+    complain(
+        "gen-audit: the model divides the smallest whole number by -1, or one by 0, which ends what runs it; mend it."
+    )
+    os._exit(2)

@@ -17,7 +17,7 @@ import typer
 
 from audit import __version__
 from audit.cli.options import GroupedCommand
-from audit.cli.terminal import complain, say
+from audit.cli.terminal import complain, say, say_whole
 from audit.errors import AuditError, DataError, ModelError, UsageError
 from audit.settings import flag
 from audit.settings.limits import report_text
@@ -173,7 +173,7 @@ def dry_run(model: Path, data: Path, settings: Settings, plan: Plan | None, as_j
 
     made, samples = plan_only(model, data, settings, Progress(), plan)
     if as_json:
-        say(json.dumps(asdict(made), indent=2, ensure_ascii=False))
+        say_whole(json.dumps(asdict(made), indent=2, ensure_ascii=False))
     else:
         print_plan(made, samples)
 

@@ -23,7 +23,7 @@ from audit.cli.options import (
     output_option,
     with_settings,
 )
-from audit.cli.terminal import complain, say
+from audit.cli.terminal import complain, say, say_whole
 from audit.errors import AuditError, UsageError
 from audit.settings import flag
 from audit.settings.config import CONFIG_NAME, config_files, resolve
@@ -100,8 +100,10 @@ def check(
     if out is not None:
         with staged(out, new_audit=data is not None, read=baseline) as stage:
             written = [out / name for name in _write(result, verdict, stage, wanted, comparison)]
-    told = json.dumps(verdict.to_dict(), indent=2, ensure_ascii=False) if as_json else "\n".join(lines(verdict, quiet))
-    say(told, marked=not as_json)
+    if as_json:
+        say_whole(json.dumps(verdict.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        say(*lines(verdict, quiet), marked=True)
     for path in written if not (as_json or quiet) else ():
         say(path)
     for annotation in tell_github(result, os.environ, verdict, comparison):

@@ -13,7 +13,7 @@ import typer
 
 from audit.cli.app import check_there, command, command_line, drawing, named_report, write_pages
 from audit.cli.options import AsJson, ConfigPath, PageFormats, Quiet, output_option, with_settings
-from audit.cli.terminal import complain, say
+from audit.cli.terminal import complain, say, say_whole
 from audit.errors import UsageError
 from audit.settings import Settings
 from audit.settings.config import config_files, resolve
@@ -60,9 +60,9 @@ def compare(
     result = _comparison(compared or [], group or [], config, quiet or as_json, flags)
     files = write_pages(out, partial(write_comparison, result, formats=wanted))
     if as_json:
-        say(result.to_json(), end="")
+        say_whole(result.to_json())
     elif not quiet:
-        say("\n".join([f"Verdict on the new side: {result.verdict}.", *result.headline, *files]), marked=True)
+        say(f"Verdict on the new side: {result.verdict}.", *result.headline, *files, marked=True)
     for annotation in tell_github_of(result, os.environ):
         complain(annotation)
 

@@ -11,7 +11,7 @@ import typer
 
 from audit.cli.app import command
 from audit.cli.options import AsJson, ConfigPath
-from audit.cli.terminal import say
+from audit.cli.terminal import say, say_whole
 from audit.settings.config import config_files, resolve_with_origins
 
 Folder = Annotated[Path | None, typer.Argument(metavar="DATA", help="The data folder, which may hold settings, too.")]
@@ -30,7 +30,7 @@ def config(data: Folder = None, config: ConfigPath = None, as_json: AsJson = Fal
     if as_json:
         listed = {name: {"value": value, "from": origins[name]} for name, value in values.items()}
         gate = {"from": policy.source, "rules": [asdict(rule) for rule in policy.rules]}
-        say(json.dumps({"settings": listed, "policy": gate}, indent=2, ensure_ascii=False))
+        say_whole(json.dumps({"settings": listed, "policy": gate}, indent=2, ensure_ascii=False))
         return
     rows = [(name, json.dumps(value, ensure_ascii=False), origins[name]) for name, value in values.items()]
     rows.append(("policy", counted(len(policy.rules), "rule"), policy.source))

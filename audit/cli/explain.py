@@ -10,7 +10,7 @@ import typer
 
 from audit.cli.app import command
 from audit.cli.options import AsJson, completing
-from audit.cli.terminal import say
+from audit.cli.terminal import say_whole
 from audit.errors import UsageError
 
 
@@ -41,6 +41,6 @@ def explain(
         raise UsageError("explain: takes the name of one number, or --all; try `gen-audit explain kappa`.")
     cards = list(ALL_CARDS) if name is None else find_cards(name)
     if as_json:
-        say(json.dumps([asdict(card) for card in cards], indent=2, ensure_ascii=False))
+        say_whole(json.dumps([asdict(card) for card in cards], indent=2, ensure_ascii=False))
     else:
-        say("\n\n".join(map(card_text, cards)))
+        say_whole("\n\n".join(map(card_text, cards)))

@@ -10,7 +10,7 @@ import typer
 
 from audit.cli.app import command, command_line, write_pages
 from audit.cli.options import AsJson, PageFormats, Quiet, output_option
-from audit.cli.terminal import say
+from audit.cli.terminal import say, say_whole
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with report.json files, also in its folders.")]
 Out = Annotated[Path, output_option("history into")]
@@ -35,6 +35,6 @@ def history(
     result = trace_history(read_folder(folder), folder, command_line())
     files = write_pages(out, partial(write_history, result, formats=wanted))
     if as_json:
-        say(result.to_json(), end="")
+        say_whole(result.to_json())
     elif not quiet:
-        say("\n".join([*(f"{line.data}: {' '.join(line.headline)}" for line in result.lines), *files]))
+        say(*(f"{line.data}: {' '.join(line.headline)}" for line in result.lines), *files)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from audit.cli.app import check_there, command
 from audit.cli.options import AsJson, ModelPath, with_settings
-from audit.cli.terminal import in_table, say
+from audit.cli.terminal import in_table, say, say_whole
 from audit.settings.config import config_files, resolve
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _print(model: Model, layers: Layers, convolutions: bool, as_json: bool) -> N
 
     if as_json:
         dense, passed_by = ([asdict(layer) for layer in part] for part in (layers.dense, layers.passed_by))
-        say(json.dumps({"layers": dense, "passed_by": passed_by}, indent=2))
+        say_whole(json.dumps({"layers": dense, "passed_by": passed_by}, indent=2))
         return
     table = Table(box=box.SIMPLE, title=in_table(f"{model.path.name}: {model.format}"), title_justify="left")
     for column in ("layer", "op", "in → out", "tokens", "what becomes of it"):

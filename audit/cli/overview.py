@@ -10,7 +10,7 @@ import typer
 
 from audit.cli.app import command, command_line, write_pages
 from audit.cli.options import AsJson, PageFormats, Quiet, output_option
-from audit.cli.terminal import complain, in_table, say
+from audit.cli.terminal import complain, in_table, say, say_whole
 
 if TYPE_CHECKING:
     from audit.compare.history import Overview
@@ -39,10 +39,10 @@ def overview(
     for file in result.broken:
         complain(f"{file.path}: {file.why}")
     if as_json:
-        say(result.to_json(), end="")
+        say_whole(result.to_json())
     elif not quiet:
         _print(result)
-        say("\n".join(files))
+        say(*files)
 
 
 def _print(result: Overview) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from audit.cli.app import command, compared, drawing, read_report, write_pages
 from audit.cli.options import AsJson, BaselinePath, Formats, Output, ReportPath, Short, Templates, chosen_formats
-from audit.cli.terminal import say
+from audit.cli.terminal import say, say_whole
 
 
 @command()
@@ -29,4 +29,7 @@ def render(
         comparison = compared(baseline, str(report_file), result)
         options = PageOptions(templates, comparison, short)
         files = write_pages(out, lambda folder: write_report(result, folder, wanted, options=options))
-    say(json.dumps({"files": files}, indent=2) if as_json else "\n".join(files))
+    if as_json:
+        say_whole(json.dumps({"files": files}, indent=2))
+    else:
+        say(*files)

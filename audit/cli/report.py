@@ -29,7 +29,7 @@ from audit.cli.options import (
     chosen_formats,
     with_settings,
 )
-from audit.cli.terminal import complain, say
+from audit.cli.terminal import complain, say_whole
 from audit.settings.config import config_files, resolve
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ def report(
             written = write_report(result, stage, wanted, options=options).checked()
     print_outcome(result, out, written, quiet or as_json, comparison)
     if as_json:
-        say(json.dumps(_outcome(result, [str(out / name) for name in written.files]), indent=2, ensure_ascii=False))
+        say_whole(
+            json.dumps(_outcome(result, [str(out / name) for name in written.files]), indent=2, ensure_ascii=False)
+        )
     for annotation in tell_github(result, os.environ, comparison=comparison):
         complain(annotation)
 

@@ -9,7 +9,7 @@ import typer
 
 from audit.cli.app import command
 from audit.cli.options import completing
-from audit.cli.terminal import say
+from audit.cli.terminal import say_whole
 from audit.errors import UsageError
 
 RESULTS = ("report", "comparison", "history", "overview", "verdict")
@@ -27,7 +27,7 @@ AlreadyJson = Annotated[
 @command()
 def schema(which: Which = "report", as_json: AlreadyJson = False) -> None:
     """Print the JSON Schema of report.json, or of another result."""
-    say(json.dumps(_schema(which), indent=2))
+    say_whole(json.dumps(_schema(which), indent=2))
 
 
 def _schema(which: str) -> dict[str, Any]:

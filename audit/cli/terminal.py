@@ -63,13 +63,28 @@ def in_table(text: str) -> str:
     """Text from a file, in which Rich and the terminal find nothing to obey."""
     from rich.markup import escape
 
-    return escape(printable(text))
+    return escape(in_one_line(text))
 
 
-def say(text: object = "", end: str = "\n", marked: bool = False) -> None:
-    """Writes to standard output; `marked`: words of good and bad news in colour, where a terminal shows some."""
-    plain = printable(str(text))
-    print(in_colour(plain) if marked and has_colours(sys.stdout, os.environ) else plain, end=end)
+def in_one_line(text: object) -> str:
+    r"""As printable, and a name from a file begins no line of its own, which a log may take for the tool's word.
+
+    >>> in_one_line("fc1\n::error::x")
+    'fc1\\n::error::x'
+    """
+    return printable(str(text)).replace("\n", "\\n")
+
+
+def say(*lines: object, marked: bool = False) -> None:
+    """Writes lines to standard output; `marked`: words of good and bad news in colour, where a terminal shows some."""
+    for line in lines:
+        plain = in_one_line(line)
+        print(in_colour(plain) if marked and has_colours(sys.stdout, os.environ) else plain)
+
+
+def say_whole(document: str) -> None:
+    """Writes a text in which no name can break a line: JSON, or our own words."""
+    print(printable(document.rstrip("\n")))
 
 
 def has_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
@@ -90,7 +105,7 @@ def complain(text: str) -> None:
     """Writes to standard error, one line for each sentence; where that is closed, nobody wants to hear it."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
-            print(printable(text), file=sys.stderr, flush=True)
+            print(in_one_line(text), file=sys.stderr, flush=True)
 
 
 def any_alphabet(*streams: TextIO | None) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from audit.cli.app import command
 from audit.cli.options import AsJson, ConfigPath, DataPath, ModelPath, Quiet, output_option, with_settings
-from audit.cli.terminal import complain, say
+from audit.cli.terminal import complain, say, say_whole
 from audit.settings.config import config_files, resolve
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def twins(
     problem = set_problem(files_of(model, data), settings, Progress(), frozen_trunk)
     made = make_folder(problem, out, wish)
     if as_json:
-        say(json.dumps(_summary(made), indent=2, ensure_ascii=False))
+        say_whole(json.dumps(_summary(made), indent=2, ensure_ascii=False))
     elif not quiet:
         _print(made, out)
 

@@ -11,10 +11,11 @@ import typer
 
 from audit.cli.app import Earlier, check_there, command, read_report, run
 from audit.cli.options import AsJson, DataPath, ModelPath, Quiet, ReportPath, with_settings
-from audit.cli.terminal import say
+from audit.cli.terminal import say, say_whole
 from audit.errors import UsageError
 from audit.settings import Settings, flag, from_report
 from audit.settings.config import RUNS_CODE, resolve
+from audit.settings.limits import budget_bytes
 
 if TYPE_CHECKING:
     from audit.measures import Report
@@ -42,12 +43,19 @@ def verify(
     check_there(model, data)
     other = _other_files(report, model, data, settings)
     if other:
-        say(json.dumps({"reproduced": False, "other": other}, indent=2) if as_json else f"not reproduced: {other}")
+        _tell({"reproduced": False, "other": other}, [f"not reproduced: {other}"], as_json)
         raise typer.Exit(1)
     now = json.loads(run(model, data, settings, quiet, Earlier(report.plan)).report.to_json())
     found = reproduction(json.loads(report_file.read_text(encoding="utf-8")), now)
-    say(json.dumps(found.to_dict(), indent=2) if as_json else "\n".join(_lines(found)))
+    _tell(found.to_dict(), _lines(found), as_json)
     raise typer.Exit(0 if found.reproduced else 1)
+
+
+def _tell(found: dict[str, Any], lines: list[str], as_json: bool) -> None:
+    if as_json:
+        say_whole(json.dumps(found, indent=2))
+    else:
+        say(*lines)
 
 
 def _settings(report: Report, where: str, flags: dict[str, Any]) -> Settings:
@@ -59,6 +67,8 @@ def _settings(report: Report, where: str, flags: dict[str, Any]) -> Settings:
                 f"{where}: was made with {flag(name)} {getattr(made_with, name)}, which runs code; "
                 f"give {flag(name)} yourself if you trust it."
             )
+    if budget_bytes(made_with.memory) > budget_bytes(None):  # nor more memory than an audit takes by itself
+        made_with = replace(made_with, memory=None)
     given = resolve(flags, environ={})
     return replace(made_with, **{name: getattr(given, name) for name, value in flags.items() if value is not None})
 

@@ -1,4 +1,4 @@
-"""Compares two recipes from several seeds of each: the spread between seeds is in every interval. Finds their reports."""
+"""Compares two recipes from several seeds of each, whose spread is in every interval; and finds reports in a folder."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from audit.errors import ModelError
 
@@ -171,6 +172,7 @@ def check_weights(tensors: Mapping[str, Any], path: Path) -> None:
         raise ModelError(f"{path}: {name} holds {count} NaN or infinite values; train or export the model again.")
 
 
+LONGEST = 60.0  # seconds of one forward pass that is tried
 FREE_SIZES = (8, 16, 32, 64, 224)
 """What to try for sizes of a sample that a file leaves open."""
 SEED = 0
@@ -229,13 +231,30 @@ def reference_of(
     return run
 
 
+class Clock(TorchDispatchMode):
+    """Ends what computes for too long, between two operators: a few words of a script can compute for days."""
+
+    def __init__(self, end: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.end = end
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if time.thread_time() > self.end:
+            raise TimeoutError
+        return func(*args, **(kwargs or {}))
+
+
 def runs(network: nn.Module, *x: Tensor) -> bool:
-    """Whether a forward pass on x comes to an end."""
+    """Whether a forward pass on x comes to an end, soon enough for an audit, which takes thousands of them."""
+    clock = Clock(time.thread_time() + LONGEST)
     try:
-        with torch.no_grad(), quiet():
+        with torch.no_grad(), quiet(), clock:
             network(*x)
-    except Exception:  # a user's forward may raise anything; all of it means no
-        return False
+    except Exception as error:  # a user's forward may raise anything; all of it means no
+        if time.thread_time() <= clock.end:
+            return False
+        words = f"a forward pass of {len(x[0])} samples computes for more than {LONGEST:g} seconds"
+        raise ModelError(f"{words}, and an audit takes thousands of them; audit a smaller model.") from error
     return True
 
 
@@ -252,23 +271,6 @@ def accepts(model: Model, shape: tuple[int, ...]) -> bool:
         return runs(model.network, torch.zeros((model.input.batch or 2, *shape), dtype=model.input.dtype))
     kinds = (float_type(model.network), torch.int64)
     return any(runs(model.network, torch.zeros((2, *shape), dtype=kind)) for kind in kinds)
-
-
-def alike(model: Model, inputs: Sequence[NDArray[Any]]) -> bool:
-    """Whether the network gives the same answer to each of these batches."""
-    answers = []
-    for x in inputs:
-        kind = float_type(model.network) if model.input.dtype.is_floating_point else model.input.dtype
-        with torch.no_grad(), quiet():
-            answers.append(tree_leaves(model.network(torch.from_numpy(np.ascontiguousarray(x)).to(kind))))
-    return all(_equal(answers[0], other) for other in answers[1:])
-
-
-def _equal(first: list[Any], second: list[Any]) -> bool:
-    tensors = [[leaf for leaf in leaves if isinstance(leaf, Tensor)] for leaves in (first, second)]
-    if [leaf.shape for leaf in tensors[0]] != [leaf.shape for leaf in tensors[1]]:
-        return False
-    return all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(*tensors, strict=True))
 
 
 def trial_batches(inputs: Sequence[InputSpec], count: int) -> Iterator[tuple[Tensor, ...]]:

@@ -114,9 +114,9 @@ def one_by_one(f: Tensor, targets: list[Tensor], observer: Observer | None) -> l
     rows = []
     totals = f.sum(0)  # samples do not mix
     for some in blocks(len(totals), 1, together):
-        found = [
-            torch.autograd.grad(total, [*targets, *observed], retain_graph=True, materialize_grads=True)
-            for total in totals[some]
+        found = [  # by their numbers: going over a tensor has each backward pass write zeros for all other scores
+            torch.autograd.grad(totals[number], [*targets, *observed], retain_graph=True, materialize_grads=True)
+            for number in range(some.start, some.stop)
         ]
         rows += [row[: len(targets)] for row in found]
         if observer is not None:

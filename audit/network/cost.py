@@ -109,6 +109,7 @@ def machine_speed(dtype: torch.dtype = torch.float64) -> float:
 # The memory budget: how much there is, and how many samples may be on the table at once.
 
 
+FEW_SHARE = 4  # a few samples at once, however large they are, but no more than this part of the room
 OVERHEAD = 2.0  # temporaries of autograd and of the measures, over what the estimate counts
 
 
@@ -184,7 +185,8 @@ def _samples(count: int) -> str:
 def chunk_size(per_sample: int, budget: int, standing: int, in_turn: bool = False) -> int:
     """Samples per chunk: as many as fit into the budget beside what stands in memory anyway, but no more than help.
 
-    Fewer help where convolutions have the backward passes run `in_turn`: a cache should hold what these share.
+    A few are run together even where they are large, unless they fill a good part of the room. Fewer help where
+    convolutions have the backward passes run `in_turn`: a cache should hold what these share.
     """
     room, comfortable = budget - standing, CHUNK_BYTES_IN_TURN if in_turn else CHUNK_BYTES
     if room < per_sample:
@@ -192,7 +194,8 @@ def chunk_size(per_sample: int, budget: int, standing: int, in_turn: bool = Fals
             f"The memory budget of {_readable(budget)} is too small: the model and the data take {_readable(standing)} "
             f"and one sample {_readable(per_sample)} more; raise --memory or lower --samples."
         )
-    return max(1, min(room // per_sample, max(8, comfortable // per_sample), 1000))
+    few = min(8, room // FEW_SHARE // per_sample)
+    return max(1, min(room // per_sample, max(few, comfortable // per_sample), 1000))
 
 
 def _numbers(output: object) -> int:

@@ -1,10 +1,11 @@
 """Gradients of the parameters that no dense layer holds: sample by sample, exact, in chunks.
 
 What a dense layer's weights do follows from x and J alone (network/capture). Convolutions, norms, embeddings, recurrent
-layers, free parameters and weights that several layers share need their gradients formed. Three ways lead there, tried
+layers, free parameters and weights that several layers share need their gradients formed. Four ways lead there, tried
 in this order for each parameter, and a way is taken only if it repeats plain autograd on the first samples:
 
 closed    a closed form at the layer, from its input and the signal that comes back to its output
+unrolled  for recurrent layers: from what each step was given and the signal that comes back to it
 mapped    torch.func: the gradient of one sample's scores, mapped over the samples
 one by one plain autograd, sample after sample: always right, slow
 """
@@ -12,8 +13,9 @@ one by one plain autograd, sample after sample: always right, slow
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +28,7 @@ from audit.network import DenseLayer
 from audit.network.backward import Calls, one_by_one
 from audit.network.closed_forms import ClosedForms, Form, Gradients, SquareSums, form_of
 from audit.network.hooks import scores
+from audit.network.unrolled import Unrolled, is_recurrent
 
 TRIED = 2  # samples that a way is tried on
 AGREEMENT = 1e-9  # relative to the largest entry, in double precision
@@ -61,6 +64,7 @@ class SampleGradients:
         self.network, self.names, self._batch = network, tuple(names), fixed_batch
         self.values = {name: network.get_parameter(name).detach() for name in names}
         self.closed = ClosedForms(network, {}, ())
+        self._unrolled = Unrolled(network, {}, fixed_batch)
         self._mapped: tuple[str, ...] = ()
         self._one_by_one: tuple[str, ...] = ()
         self._outputs = 1
@@ -76,7 +80,9 @@ class SampleGradients:
         for rows in blocks(len(x), 1, self._at_once(1)):
             some, signals = x[rows], cotangent[rows]
             known = self._by_form(some, signals, self.closed) if closed is None and self.closed.paths else {}
-            pieces.append(known | {name: values[:, 0] for name, values in self._formed(some, signals[:, None])})
+            unrolled = {name: values[:, 0] for name, values in self._unrolled.gradients(some, signals[:, None]).items()}
+            formed = {name: values[:, 0] for name, values in self._formed(some, signals[:, None])}
+            pieces.append(known | unrolled | formed)
         nothing = {name: value.new_empty(0, *value.shape) for name, value in self.values.items()}
         pieces = [nothing | piece for piece in pieces or [nothing]]
         joined = {name: torch.cat([piece[name] for piece in pieces]) for name in self.names}
@@ -91,6 +97,8 @@ class SampleGradients:
         if closed is not None:
             plain, weighted = closed.plain.clone(), closed.weighted.clone()
         x = as_fed(self.network, x)
+        for total, sums_of_unrolled in zip((plain, weighted), self._unrolled.squares(x), strict=True):
+            total += sums_of_unrolled
         for rows in blocks(len(x), 1, self._at_once(self._outputs)):
             if closed is None and self.closed.paths:
                 sums = self._closed_squares(x[rows])
@@ -129,11 +137,13 @@ class SampleGradients:
 
     def _choose(self, example: Tensor) -> None:
         """Sorts the parameters by the quickest way that repeats plain autograd on the samples given."""
-        closed, mapped = self._ways(example)
-        forms = {path: form for path, form in self._forms().items() if self._held(path) & closed}
-        self.closed = ClosedForms(self.network, forms, closed)
+        closed, unrolled, mapped = self._ways(example)
+        self.closed = ClosedForms(
+            self.network, self._forms(tuple(name for name in self.names if name in closed)), closed
+        )
+        self._unrolled = Unrolled(self.network, {name: self.values[name] for name in unrolled}, self._batch)
         self._mapped = tuple(name for name in self.names if name in mapped)
-        self._one_by_one = tuple(name for name in self.names if name not in closed | mapped)
+        self._one_by_one = tuple(name for name in self.names if name not in closed | unrolled | mapped)
         self._outputs = scores(self.network, filled(as_fed(self.network, example[:1]), self._batch or 1)).shape[1]
 
     def _at_once(self, gradients: int) -> int:
@@ -141,8 +151,8 @@ class SampleGradients:
         most = MAPPED_SAMPLES if self._batch is None else min(MAPPED_SAMPLES, self._batch)
         return max(1, min(most, HELD // max(1, gradients * self._size)))
 
-    def _ways(self, example: Tensor) -> tuple[set[str], set[str]]:
-        """Names of the parameters whose closed form, and those whose mapped gradients are right.
+    def _ways(self, example: Tensor) -> tuple[set[str], set[str], set[str]]:
+        """Names of the parameters whose closed form, whose unrolled and whose mapped gradients are right.
 
         In double precision: in single precision rounding alone switches units of a deep network on and off.
         """
@@ -156,19 +166,35 @@ class SampleGradients:
             self.network = network
             self.values = {name: network.get_parameter(name).detach() for name in self.names}
 
-    def _tried(self, x: Tensor) -> tuple[set[str], set[str]]:
+    def _tried(self, x: Tensor) -> tuple[set[str], set[str], set[str]]:
         C = scores(self.network, filled(x[:1], self._batch or 1)).shape[1]
         generator = torch.Generator().manual_seed(0)
         probe = torch.randn(len(x), C, generator=generator, dtype=torch.float64).to(self._device)
-        truth = {name: values[:, 0] for name, values in self._by_sample(x, probe[:, None], self.names).items()}
-        every = ClosedForms(self.network, self._forms(), self.names)
-        closed = self._agreeing(truth, lambda: self._by_form(x, probe, every)) if every.paths else set()
-        rest = tuple(name for name in self.names if name not in closed)
-        return closed, self._agreeing(truth, lambda: self._mapped_once(x, probe, rest)) if rest else set()
+        closed, unrolled, mapped = set[str](), set[str](), set[str]()
+        for names in _few_together({name: value.numel() for name, value in self.values.items()}):
+            truth = {name: values[:, 0] for name, values in self._by_sample(x, probe[:, None], names).items()}
+            every = ClosedForms(self.network, self._forms(names), names)
+            if every.paths:
+                closed |= self._agreeing(truth, functools.partial(self._by_form, x, probe, every))
+            if any(is_recurrent(self._holder(name)) for name in names):
+                unrolled |= self._agreeing(truth, functools.partial(self._by_steps, x, probe, names))
+            if rest := tuple(name for name in names if name not in closed | unrolled):
+                mapped |= self._agreeing(truth, functools.partial(self._mapped_once, x, probe, rest))
+        return closed, unrolled, mapped
 
-    def _forms(self) -> dict[str, Form]:
-        """By path, of the modules that have a closed form and hold a wanted parameter."""
-        return {path: form for path in self._holders() if (form := form_of(self.network.get_submodule(path)))}
+    def _holder(self, name: str) -> nn.Module:
+        return self.network.get_submodule(name.rpartition(".")[0])
+
+    def _by_steps(self, x: Tensor, cotangent: Tensor, names: Sequence[str]) -> Gradients:
+        """[n, *shape] by name, of those that recurrent layers hold."""
+        values = {name: self.values[name] for name in names if is_recurrent(self._holder(name))}
+        found = Unrolled(self.network, values, self._batch).gradients(x, cotangent[:, None])
+        return {name: each[:, 0] for name, each in found.items()}
+
+    def _forms(self, names: Collection[str]) -> dict[str, Form]:
+        """By path, of the modules that have a closed form and hold one of the parameters."""
+        paths = dict.fromkeys(name.rpartition(".")[0] for name in names)
+        return {path: form for path in paths if (form := form_of(self.network.get_submodule(path)))}
 
     def _agreeing(self, truth: Gradients, attempt: Callable[[], Gradients]) -> set[str]:
         """Names whose attempted gradients are the true ones; none where the attempt fails."""
@@ -177,15 +203,6 @@ class SampleGradients:
         except (RuntimeError, ValueError, IndexError):  # an operator that cannot be mapped, an odd shape
             return set()
         return {name for name in truth if name in found and _same(found[name], truth[name])}
-
-    def _holders(self) -> list[str]:
-        """Paths of the modules that hold a wanted parameter."""
-        return [path for path, _ in self.network.named_modules() if self._held(path)]
-
-    def _held(self, path: str) -> set[str]:
-        """Names of the wanted parameters that the module at `path` itself holds."""
-        owned = self.network.get_submodule(path).named_parameters(prefix=path, recurse=False)
-        return {name for name, _ in owned} & set(self.names)
 
     def _by_form(self, x: Tensor, cotangent: Tensor, forms: ClosedForms) -> Gradients:
         """[n, *shape] by name, from one signal for each sample."""
@@ -240,6 +257,22 @@ class SampleGradients:
     @property
     def _device(self) -> torch.device:
         return next(self.network.parameters()).device
+
+
+def _few_together(sizes: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+    """Names, as many together as have few numbers: what is formed to try them out is several times their size.
+
+    >>> list(_few_together({"a": 3, "b": HELD, "c": 1, "d": 2}))
+    [('a',), ('b',), ('c', 'd')]
+    """
+    group: list[str] = []
+    for name, size in sizes.items():
+        if group and sum(sizes[each] for each in group) + size > HELD:
+            yield tuple(group)
+            group = []
+        group.append(name)
+    if group:
+        yield tuple(group)
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.grad import conv1d_input, conv2d_input, conv3d_input
 
-from audit.maths.blocks import blocks
+from audit.maths.blocks import TABLE, blocks
 from audit.network.hooks import CONVOLUTIONS
 
 CONVOLVE = (F.conv1d, F.conv2d, F.conv3d)
@@ -135,6 +135,7 @@ def _padding(module: Convolution) -> tuple[tuple[int, int], ...]:
 
 
 SHORT = 1 << 14  # columns of gradients that are brought to double precision at once
+TABLES = 2  # of inner products in double precision, that are multiplied with each other
 GROUPS = 4  # of samples: a Gram matrix is symmetric, so that 10 of their 16 products are enough
 
 Vectors = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -153,11 +154,11 @@ class Factors:
     looked_up: bool = False  # an embedding: x are row numbers [n, T, 1], alike or not
 
     def gram(self, numbers: int) -> Tensor:
-        """[N, N], with about `numbers` numbers at a time on the way."""
+        """[N, N], with about `numbers` numbers in double precision at a time on the way."""
         x, delta = self._of(slice(0, 1))
         T, wide, out = x.shape[1], x.shape[2], delta.shape[2]
         if self.looked_up or not self.weight or T == 1 or T * T * (wide + out) < wide * out:
-            return self._by_products(max(1, int(numbers**0.5) // T))
+            return self._by_products(max(1, int((min(numbers, TABLE) / TABLES) ** 0.5) // T))
         return self._by_rows(numbers)
 
     def _of(self, rows: slice) -> tuple[Tensor, Tensor]:
@@ -172,7 +173,7 @@ class Factors:
             x, delta = self._of(one)
             for other in parts[place:]:
                 x_, delta_ = self._of(other)
-                found = self._alike(x, x_) * _products(delta, delta_)
+                found = _products(delta, delta_).mul_(self._alike(x, x_))
                 found = found.reshape(len(x), x.shape[1], len(x_), -1).sum((1, 3))
                 K[one, other], K[other, one] = found, found.T
         return K
@@ -180,8 +181,8 @@ class Factors:
     def _alike(self, x: Tensor, x_: Tensor) -> Tensor | float:
         """x_t·x_t′ + 1 [n·T, n′·T], as far as W and b count."""
         if self.looked_up:
-            return (x.reshape(-1, 1) == x_.reshape(1, -1)).double()
-        return (_products(x, x_) if self.weight else 0.0) + float(self.bias)
+            return x.reshape(-1, 1) == x_.reshape(1, -1)
+        return _products(x, x_).add_(float(self.bias)) if self.weight else float(self.bias)
 
     def _by_rows(self, numbers: int) -> Tensor:
         """Through the gradients, a few rows of W at a time."""

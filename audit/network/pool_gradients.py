@@ -22,7 +22,9 @@ from audit.network.parameter_gradients import SampleGradients, closed_parameters
 from audit.network.patches import Factors, gram, module_factors
 
 REST = ""  # the name of everything outside the dense layers
-KEPT, WORK = 3, 8  # shares of the room: a third for what is kept of the pool, an eighth for products on the way
+KEPT, WORK = 2, 8  # shares of the room: half for what is kept of the pool, an eighth for products on the way
+FORMED = 3  # … and a third for gradients that are formed batch by batch, and then joined
+DOUBLE = 8  # bytes of a number on the way
 
 
 @dataclass(frozen=True)
@@ -49,16 +51,15 @@ class Unit:
 
 def pool_grams(capture: Capture, pool: Pool, room: int) -> dict[str, Tensor]:
     """[N, N] by dense layer, and for all other parameters under `REST`, within about `room` bytes."""
-    size = next(capture.network.parameters()).element_size()
-    numbers = room // size
+    numbers = room // next(capture.network.parameters()).element_size()
     units, others = _units(capture, pool)
     grams = {layer.name: torch.zeros(len(pool.x), len(pool.x), dtype=torch.float64) for layer in capture.layers}
     for turn in _turns(units, numbers // KEPT // len(pool.x)):
-        for unit, found in _passed(capture, pool, turn, numbers // WORK):
+        for unit, found in _passed(capture, pool, turn, room // WORK // DOUBLE):
             _add(grams, unit.place, found)
     owner = _owners(capture)
     sizes = {name: capture.network.get_parameter(name).numel() for name in others}
-    for name, found in _formed(capture, pool, sizes, max(1, numbers // KEPT)):
+    for name, found in _formed(capture, pool, sizes, max(1, numbers // FORMED)):
         _add(grams, owner.get(name, REST), found)
     return grams
 
@@ -134,7 +135,7 @@ def _turns(units: Sequence[Unit], numbers: int) -> Iterator[list[Unit]]:
 
 def _passed(capture: Capture, pool: Pool, turn: Sequence[Unit], work: int) -> Iterator[tuple[Unit, Tensor]]:
     """One pass over the pool, and the Gram matrix of each unit."""
-    network, kept = capture.network, {unit: _Kept() for unit in turn}
+    network, kept = capture.network, {unit: _Kept(len(pool.x)) for unit in turn}
     paths = [unit.path for unit in turn if unit.layer is None]
     names = {f"{unit.path}.{name}".lstrip(".") for unit in turn for name in unit.names}
     forms = ClosedForms(network, {path: _form(network.get_submodule(path)) for path in paths}, names)
@@ -169,26 +170,31 @@ def _keep(
         parts = [(delta.mT @ x).flatten(1)] * ("weight" in unit.names) + [delta.sum(1)] * ("bias" in unit.names)
         return torch.cat(parts, 1), delta[:, 0, :0]
     if unit.factored:
-        return calls[0][0][:rows].clone(), calls[0][1][:rows]
+        return calls[0][0][:rows], calls[0][1][:rows]
     found = forms.of_module(unit.path, {unit.path: calls}, slice(0, rows), [g[:rows, None] for _, g in calls])
     G = torch.cat([values.flatten(1) for values in found.values()], 1)
     return G, G[:, :0]
 
 
 class _Kept:
-    """What is kept of one unit, batch after batch."""
+    """What is kept of one unit, batch after batch, in memory that is taken once."""
 
-    def __init__(self) -> None:
-        self._parts: list[tuple[Tensor, Tensor]] = []
+    def __init__(self, samples: int) -> None:
+        self._samples, self._filled = samples, 0
+        self._columns: tuple[Tensor, ...] = ()
 
-    def add(self, x: Tensor, signal: Tensor) -> None:
+    def add(self, *given: Tensor) -> None:
         """Takes in one batch."""
-        self._parts.append((x, signal))
+        if not self._columns:
+            self._columns = tuple(part.new_empty(self._samples, *part.shape[1:]) for part in given)
+        rows = slice(self._filled, self._filled + len(given[0]))
+        for column, part in zip(self._columns, given, strict=True):
+            column[rows] = part
+        self._filled = rows.stop
 
     def gram(self, unit: Unit, module: nn.Module, work: int) -> Tensor:
         """[N, N] over all batches."""
-        x, signal = (torch.cat(column) for column in zip(*self._parts, strict=True))
-        self._parts.clear()
+        x, signal = self._columns
         if not unit.factored:
             return gram(x)
         weight, bias = "weight" in unit.names, "bias" in unit.names

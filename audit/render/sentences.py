@@ -1,4 +1,4 @@
-"""The report's numbers as sentences for a reader without the mathematics, and as statements that a machine may act on."""
+"""The report's numbers as sentences for readers without the mathematics, and as statements for machines."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from audit.data import choose_fitting
 from audit.data.dataset import Data, Split, refuse_unknown, several, spread_rows
@@ -20,7 +21,7 @@ from audit.data.fit import Fitting
 from audit.data.preprocess import default_scale, guess_axes
 from audit.errors import DataError, ModelError, UsageError
 from audit.model import canonical_form
-from audit.model.base import InputSpec, Model, Part, accepts, alike, float_type, runs
+from audit.model.base import InputSpec, Model, Part, accepts, float_type, quiet, runs
 from audit.model.packing import Unpacked, encode, pack, packed_module, parts_of, rows_dtype
 from audit.settings import Settings
 
@@ -211,3 +212,20 @@ def _dtypes(values: NDArray[Any], floats: torch.dtype) -> Iterator[torch.dtype]:
     yield from [torch.int64] if whole and values.dtype.kind not in "iu" else []
     yield from [floats] if values.dtype.kind != "f" else []
     yield from [torch.bool] if values.dtype.kind != "b" and bool(np.isin(values, (0, 1)).all()) else []
+
+
+def alike(model: Model, inputs: Sequence[NDArray[Any]]) -> bool:
+    """Whether the network gives the same answer to each of these batches."""
+    answers = []
+    for x in inputs:
+        kind = float_type(model.network) if model.input.dtype.is_floating_point else model.input.dtype
+        with torch.no_grad(), quiet():
+            answers.append(tree_leaves(model.network(torch.from_numpy(np.ascontiguousarray(x)).to(kind))))
+    return all(_equal(answers[0], other) for other in answers[1:])
+
+
+def _equal(first: list[Any], second: list[Any]) -> bool:
+    tensors = [[leaf for leaf in leaves if isinstance(leaf, Tensor)] for leaves in (first, second)]
+    if [leaf.shape for leaf in tensors[0]] != [leaf.shape for leaf in tensors[1]]:
+        return False
+    return all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(*tensors, strict=True))

@@ -17,6 +17,7 @@ PRODUCTS = 85  # with a large layer's Hessian until its leading directions have 
 EIGH = 25.0  # operations of an eigendecomposition, in cubes of the side
 SECOND = 6.0  # operations of a second derivative, in those of a forward pass
 FORMED = 64.0  # operations of a gradient without a closed form, in those of a forward pass through its layer
+UNROLLED = 3.0  # … and of one of recurrent layers, in those of a forward pass: small products use few threads
 PAIRED = 10_000  # test samples, at most, that have a partner
 PAIRS = 200  # forward passes that show whether one layer has a duality
 PROJECTED = 8.0  # operations of a pair's projections on a complete basis, in squares of the layer's weights
@@ -47,6 +48,12 @@ class Workload:
     input_numbers: int  # of one sample; 0 where it has no derivative
     convolves: bool
     tagging: bool = False  # whether the scores are those of many positions
+    recurrent: bool = False  # whether recurrent layers hold parameters
+
+    @property
+    def gradient(self) -> float:
+        """Operations that forming the gradients of one sample takes, beside an ordinary backward pass."""
+        return (FORMED * self.formed + UNROLLED * self.recurrent) * self.cost.operations
 
 
 def exact_operations(work: Workload, settings: Settings) -> dict[str, float]:
@@ -61,8 +68,8 @@ def exact_operations(work: Workload, settings: Settings) -> dict[str, float]:
         "forward": (PARITY + n + work.tests) * F,
         "flatness": layers,
         "duality": (2 * work.tests + PAIRS * len(work.layers)) * F,
-        "fisher": pool * (BACKWARD + FORMED * work.formed) * F + grams,
-        "sensitivity": inside + algebra + n * C * FORMED * work.formed * F,
+        "fisher": pool * (BACKWARD * F + work.gradient) + grams,
+        "sensitivity": inside + algebra + n * C * work.gradient,
         "checks": 4 * min(1.0, CHECKED / n) * layers + REPEATED * F,
     }
     return {name: OVERHEAD * operations for name, operations in parts.items()}

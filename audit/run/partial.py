@@ -73,13 +73,13 @@ class Partial:
 
     def begin(self, model: str, data: str, settings: Settings, plan: Plan, timings: dict[str, float]) -> None:
         """What the files to come are about; whatever an earlier run has finished is read, its times into `timings`."""
-        self._about, self._timings = About(__version__, model, data, _plain(settings), plan), timings
-        if not self._resume or not self._path(ABOUT).exists():
-            return
-        if self._path(TAILS).exists():
-            self.tails = self._read(TAILS, dict[str, Tail])
-        keys = [entry.key for entry in CATALOGUE if self._path(entry.key).exists()]
-        self.measurements = {key: self._measurement(key) for key in keys}
+        self._timings = timings
+        if self._resume and self._path(ABOUT).exists():
+            if self._path(TAILS).exists():
+                self.tails = self._read(TAILS, dict[str, Tail])
+            keys = [entry.key for entry in CATALOGUE if self._path(entry.key).exists()]
+            self.measurements = {key: self._measurement(key) for key in keys}
+        self._about = About(__version__, model, data, _plain(settings), plan)  # last: with damaged files none goes on
 
     def keep(self, key: str, measured: Measurement) -> None:
         """One more measure is finished."""

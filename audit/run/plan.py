@@ -24,7 +24,6 @@ from audit.report.conduct import (
 )
 from audit.run.operations import (
     BACKWARD,
-    FORMED,
     OVERHEAD,
     Workload,
     exact_bytes,
@@ -43,7 +42,7 @@ DRAWS, DRAWN = 64, 1800.0  # of random signs, and what one takes for each weight
 PAIRED_COLUMNS = 3000.0  # operations of an entry of a Gram matrix of columns until its eigenpairs are found
 SPREAD = 25.0  # operations of a sample's curvature in its scores, in squares of their number
 WALKED = 32_000  # forward passes along the leading directions of a layer
-PROBED = 7_000  # … and those that second derivatives are worth in the sampled checks of a curved network
+PROBED = 35.0  # passes from a layer on: what its second derivatives take in the checks of a curved network's sample
 DOUBLE_CONVOLUTIONS = 4.0  # how much slower convolutions are in double precision than matrix products
 
 SHARES = {"flatness": 0.35, "fisher": 0.2, "sensitivity": 0.25, "checks": 0.05}  # of the budget, for what is sampled
@@ -201,7 +200,7 @@ def _beside(stage: PlannedStage, work: Workload) -> float:
         "flatness": DRAWS * DRAWN * weights + 2 * columns + grams + SPREAD * work.samples * work.outputs**2,
         "duality": WALKED * F * inner,
         "sensitivity": 4 * spectra,
-        "checks": DRAWS / 2 * DRAWN * weights + PROBED * F * work.curved,
+        "checks": DRAWS / 2 * DRAWN * weights,
     }
     return OVERHEAD * parts.get(stage.name, 0.0)
 
@@ -218,6 +217,8 @@ def _stage(name: str, exact: float, work: Workload, limits: Limits) -> PlannedSt
         column = OVERHEAD * (work.cost.operations + BACKWARD * work.cost.behind) / limits.speed
         columns = min(COLUMNS, max(LEAST_COLUMNS, _power_of_two(share / column)))
         seconds += columns * column
+        if exact <= min(seconds, share) and not too_large:  # a draw runs all that is before a head, say
+            return _exact(name, exact)
     why = TOO_LARGE if too_large else TOO_LONG.format(exact=readable_seconds(exact))
     return PlannedStage(name=name, form="sampled", samples=samples, columns=columns, seconds=seconds, why=why)
 
@@ -231,9 +232,9 @@ def _sampled_seconds(name: str, work: Workload, speed: float) -> float:
     F, C = work.cost.operations, work.outputs
     passes = {
         "flatness": F + 2 * BACKWARD * F,
-        "fisher": 4 * (F + BACKWARD * F) + FORMED * work.formed * F,
+        "fisher": 4 * (F + BACKWARD * F) + work.gradient,
         "sensitivity": F + min(C, 40) * BACKWARD * F,
-        "checks": 4 * (F + min(C, 40) * BACKWARD * work.cost.behind),
+        "checks": 4 * F + (4 * min(C, 40) * BACKWARD + PROBED * work.curved * len(work.layers)) * work.cost.behind,
     }
     return OVERHEAD * passes[name] / speed
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from audit.report.conduct import Plan, readable_seconds
+from audit.settings.limits import give_back
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -31,10 +32,11 @@ class Progress:
 
     @contextmanager
     def stage(self, name: str, words: str) -> Iterator[None]:
-        """Measures the wall time of a stage under `name`."""
+        """Measures the wall time of a stage under `name`; the memory that it needed is free for others afterwards."""
         begin = time.perf_counter()
         self.begin(name, words)
         yield
+        give_back()
         spent = time.perf_counter() - begin
         self.timings[name] = self.timings.get(name, 0.0) + spent
         self.end(spent)

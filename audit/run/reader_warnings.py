@@ -101,6 +101,14 @@ def _class_warning(train: Outcome, outputs: int) -> str | None:
 
 
 def _regression_warning(train: Outcome) -> str | None:
+    same = np.flatnonzero(np.ptp(train.targets, axis=0) == 0)
+    if same.size:
+        which = "" if train.targets.shape[1] == 1 else f" of output {same[0]}"
+        return (
+            f"All {len(train.targets)} train targets{which} are the same number, {train.targets[0, same[0]]:g}, so a "
+            "constant answer makes no error and no share of their variation can be explained. Check the labels before "
+            "believing any number below."
+        )
     explained = r_squared(train)
     if explained is None or explained > 0:
         return None

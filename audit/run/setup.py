@@ -33,7 +33,9 @@ from audit.network.hooks import has_convolutions, scores
 from audit.network.loss import loss_of
 from audit.network.parameter_gradients import other_parameters
 from audit.network.records import Outcome, Records
+from audit.network.residual_traces import is_multilinear
 from audit.network.second_derivatives import is_piecewise_linear
+from audit.network.unrolled import is_recurrent
 from audit.report.conduct import Arithmetic, Plan
 from audit.run.operations import TOKEN_SHARE, Workload
 from audit.run.plan import QUICK, make_plan
@@ -124,20 +126,26 @@ def _workload(model: Model, example: Tensor, layers: Layers, splits: tuple[Tenso
         outputs=scores(network, example).shape[1],
         cost=forward_cost(network, example, [layer.module for layer in layers.dense]),
         layers=layers.dense,
-        curved=not is_piecewise_linear(network),
+        curved=not (is_piecewise_linear(network) or is_multilinear(network, example)),
         beyond=sum(network.get_parameter(name).numel() for name in others),
         formed=_share_without_form(network, others),
         input_numbers=int(continuous.sum()) if example.is_floating_point() else 0,
         convolves=has_convolutions(network),
         tagging=model.per_position is not None,
+        recurrent=any(is_recurrent(module) for module in _holders(network, others)),
     )
 
 
 def _share_without_form(network: nn.Module, names: Sequence[str]) -> float:
-    """The share of the parameters whose gradients have no closed form: recurrent layers, free parameters."""
-    held = {name: network.get_submodule(name.rpartition(".")[0]) for name in names}
-    formed = sum(network.get_parameter(name).numel() for name, module in held.items() if form_of(module) is None)
+    """The share of the parameters whose gradients have no closed form, and that no recurrent layer holds."""
+    held = zip(names, _holders(network, names), strict=True)
+    other = (name for name, module in held if form_of(module) is None and not is_recurrent(module))
+    formed = sum(network.get_parameter(name).numel() for name in other)
     return formed / max(1, sum(value.numel() for value in network.parameters()))
+
+
+def _holders(network: nn.Module, names: Sequence[str]) -> list[nn.Module]:
+    return [network.get_submodule(name.rpartition(".")[0]) for name in names]
 
 
 def _sampled_curvature(

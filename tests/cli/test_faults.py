@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from forks import Forks, complaints, forking
+from onnx import TensorProto, helper, numpy_helper
 from places import EXAMPLE, REGRESSION, ROOT
 from test_hostile_terminal import ended, network, started
 
@@ -173,6 +175,56 @@ def test_a_file_that_is_written_to_while_it_is_read(
     finished = forks.run(*REPORT, cwd=place, before=CHANGES.format(file=file, step=step, replaced=replaced))
     assert finished.returncode == 2 and not (place / "out").exists()
     assert complaints(finished.stderr) == f"gen-audit: {file}: was written to while it was read; {remedy}.\n"
+
+
+CUT = """
+import audit.run.pipeline as pipeline
+before = pipeline.fit
+def step(*given, **more):
+    import os
+    os.truncate({file!r}, 4096)
+    return before(*given, **more)
+pipeline.fit = step
+"""
+
+
+@pytest.mark.parametrize("form", ["npz", "npy"])
+def test_a_mapped_file_that_is_cut_short_is_one_sentence(forks: Forks, place: Path, form: str) -> None:
+    shutil.rmtree(place / "data")
+    (place / "data").mkdir()
+    x, y = np.random.default_rng(0).normal(size=(3000, 4)).astype(np.float32), np.arange(3000) % 3
+    for split in ("train", "test"):
+        if form == "npz":
+            np.savez(place / "data" / f"{split}.npz", x=x, y=y)
+        else:
+            np.save(place / "data" / f"{split}_x.npy", x)
+            np.save(place / "data" / f"{split}_y.npy", y)
+    file = {"npz": "data/train.npz", "npy": "data/train_x.npy"}[form]
+    finished = forks.run(*REPORT, "--quick", cwd=place, before=CUT.format(file=file))
+    assert finished.returncode == 2 and not (place / "out").exists()
+    said = f"gen-audit: {place / file}: was cut short while it was read; audit it once it is finished.\n"
+    assert complaints(finished.stderr) == said
+
+
+def test_a_division_that_ends_native_code_is_one_sentence(forks: Forks, place: Path) -> None:
+    made = onnx.load(place / "model.onnx")
+    made.graph.node[-1].output[0] = "before"
+    made.graph.initializer.extend(
+        numpy_helper.from_array(np.array(number), name) for name, number in (("least", -(2**63)), ("minus", -1))
+    )
+    made.graph.node.extend(
+        (
+            helper.make_node("Div", ["least", "minus"], ["quotient"]),
+            helper.make_node("Cast", ["quotient"], ["shift"], to=TensorProto.FLOAT),
+            helper.make_node("Add", ["before", "shift"], [made.graph.output[0].name]),
+        )
+    )
+    onnx.save(made, place / "model.onnx")
+    finished = forks.run(*REPORT, cwd=place)
+    assert finished.returncode == 2 and not (place / "out").exists()
+    assert complaints(finished.stderr) == (
+        "gen-audit: the model divides the smallest whole number by -1, or one by 0, which ends what runs it; mend it.\n"
+    )
 
 
 def test_what_is_no_data_may_be_written_to(forks: Forks, place: Path) -> None:

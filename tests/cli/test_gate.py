@@ -173,6 +173,14 @@ def test_verify_takes_the_users_flags_before_the_reports_settings(spelt: str) ->
     assert (settings.trust_pickle, settings.arch, settings.memory) == (True, "mine:make", None)
 
 
+@pytest.mark.parametrize(("asked", "given"), [("1KB", "1KB"), ("99999TB", None)])
+def test_a_strangers_report_cannot_make_verify_take_more_memory(asked: str, given: str | None) -> None:
+    report = Report.from_json(json.dumps(classification() | {"settings": {"memory": asked}}))
+    nothing = dict.fromkeys(("trust_pickle", "arch", "memory", "device"))
+    assert _settings(report, "report.json", nothing).memory == given
+    assert _settings(report, "report.json", nothing | {"memory": "9TB"}).memory == "9TB"
+
+
 def test_verify_compares_hashes_before_it_loads_anything(forks: Forks, tmp_path: Path) -> None:
     report, model, data = classification(), tmp_path / "model.pt", tmp_path / "data"
     with zipfile.ZipFile(model, "w") as archive:

@@ -72,6 +72,21 @@ def test_names_from_a_model_do_not_reach_the_terminal_raw(arguments: tuple[str, 
         assert byte not in out + err
 
 
+LINE = "\n::error::forged\n"
+
+
+@pytest.mark.parametrize("arguments", [("check", "report.json"), ("history", "."), ("layers", "evil.onnx")])
+def test_a_name_begins_no_line_of_its_own(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    report = json.loads(EXAMPLE.read_text(encoding="utf-8"))
+    report["data"]["path"] = f"data{LINE}"
+    report["model"]["parity"]["against"] += LINE
+    (tmp_path / "report.json").write_text(json.dumps(report), encoding="utf-8")
+    network(tmp_path / "evil.onnx", f"fc{LINE}")
+    _, out, err = ended(*arguments, cwd=tmp_path)
+    assert b"::error::forged" in out
+    assert not [line for line in (out + err).decode().splitlines() if line.strip().startswith("::")]
+
+
 def test_a_plan_from_a_stranger_does_not_reach_the_terminal_raw(tmp_path: Path) -> None:
     report = json.loads(EXAMPLE.read_text(encoding="utf-8"))
     report["plan"] = {"stages": [{"name": EVIL, "form": "sampled", "why": f"[bold]{EVIL}"}]}

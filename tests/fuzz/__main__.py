@@ -14,7 +14,7 @@ import torch
 from fuzz.rounds import BATCH, broken
 from fuzz.targets import TARGETS
 
-TURN, STEP = 20.0, 200  # seconds of one reader before the next one comes, inputs after which the clock is read
+TURN = 20.0  # seconds of one reader before the next one comes
 BEGIN, END = "<!-- counts: begin -->", "<!-- counts: end -->"
 
 
@@ -23,12 +23,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
     parser.add_argument("targets", nargs="*", choices=[[], *TARGETS], help="readers to try (default: all)")
     parser.add_argument("--inputs", type=int, default=1000, help="for each of them")
-    parser.add_argument("--minutes", type=float, help="go round them for so long, one child's worth at a time")
+    parser.add_argument("--minutes", type=float, help="go round them for so long")
     parser.add_argument("--out", type=Path, default=Path("out/fuzz"), help="where counts and failures are kept")
     parser.add_argument("--record", type=Path, help="a page whose table of counts is written anew")
     given = parser.parse_args()
     torch.set_num_threads(1)
     given.out.mkdir(parents=True, exist_ok=True)
+    if given.record is not None and not (given.out / "done.json").exists():
+        go_on_from(given.record, given.out)
     if Path("/dev/shm").is_dir():
         tempfile.tempdir = "/dev/shm"  # a disk takes longer to make and clear a folder than a reader to read it
     names = given.targets or list(TARGETS)
@@ -45,13 +47,11 @@ def main() -> int:
 
 
 def round_and_round(names: list[str], minutes: float, out: Path) -> int:
-    """Gives every reader the same time, at least, whatever it can do in it; how many inputs broke the promise."""
+    """Gives every reader the same time, whatever it can do in it; how many inputs broke the promise."""
     end, failures = time.monotonic() + 60 * minutes, 0
     while time.monotonic() < end:
         for name in names:
-            begin = time.monotonic()
-            while time.monotonic() < min(begin + TURN, end):
-                failures += tried(name, STEP, out)
+            failures += tried(name, 10**9, out, until=min(time.monotonic() + TURN, end))
     return failures
 
 
@@ -62,20 +62,41 @@ def counts(out: Path) -> dict[str, int]:
     return done
 
 
-def tried(name: str, inputs: int, out: Path) -> int:
-    """Gives one reader so many more; how many of them broke the promise."""
+def tried(name: str, inputs: int, out: Path, until: float = float("inf")) -> int:
+    """Gives one reader so many more, or what it can do by then; how many of them broke the promise."""
     done, failures = counts(out), 0
     stop = done.get(name, 0) + inputs
-    while done.get(name, 0) < stop:
-        seeds = range(done.get(name, 0), min(done.get(name, 0) + BATCH, stop))
-        with (out / "broken.jsonl").open("a") as file:
-            for failure in broken(name, seeds):
-                failures += 1
-                print(json.dumps(failure), file=file, flush=True)
-        done[name] = seeds.stop
-        (out / "done.json").write_text(json.dumps(done, indent=2))
-    print(f"{name}: {done[name]:,} inputs so far", flush=True)
+    while done.get(name, 0) < stop and time.monotonic() < until:
+        failures += batch(name, range(done.get(name, 0), min(done.get(name, 0) + BATCH, stop)), until, out)
+        done = counts(out)
+    print(f"{name}: {done.get(name, 0):,} inputs so far", flush=True)
     return failures
+
+
+def batch(name: str, seeds: range, until: float, out: Path) -> int:
+    """A child's worth of them, written down; how many broke the promise."""
+    inputs, failures = broken(name, seeds, until), 0
+    with (out / "broken.jsonl").open("a") as file:
+        while True:
+            try:
+                print(json.dumps(next(inputs)), file=file, flush=True)
+                failures += 1
+            except StopIteration as end:
+                kept = json.dumps({**counts(out), name: end.value}, indent=2)
+                (out / "done.json").write_text(kept)
+                return failures
+
+
+def go_on_from(page: Path, out: Path) -> None:
+    """Takes over the counts of a page: those who have it seldom have the folder of the runs that it tells of."""
+    table = page.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    rows = re.findall(r"^\| ([\w-]+) \| ([\d,]+) \| (\d+) \|$", table, re.MULTILINE)
+    done = {name: int(count.replace(",", "")) for name, count, _ in rows if name != "all"}
+    failed = [
+        json.dumps({"target": name}) + "\n" for name, _, failures in rows for _ in range(int(failures)) if name != "all"
+    ]
+    (out / "broken.jsonl").write_text("".join(failed))
+    (out / "done.json").write_text(json.dumps(done, indent=2))
 
 
 def record(page: Path, out: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import io
 import json
 import random
+import re
 import zipfile
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +18,26 @@ from google.protobuf.message import Message
 
 ODD = [None, "NaN", -1, 0, 10**30, 1e308, 2**63, "", [], {}, "x\x1b[2J", True, [1], 0.5, "{", " [1"]
 BYTES = [b"\0", b"\xff" * 4, b"\x80", b"PK\x03\x04", b"\n", b"{", b"9" * 40, (2**31 - 1).to_bytes(4, "little")]
+
+WORDS = [
+    b"",
+    b"nan",
+    b"inf",
+    b"-1",
+    b"1e999",
+    b"9" * 5000,
+    b"[",
+    b"]",
+    b'"',
+    b"'''",
+    b"=",
+    b"\n",
+    b"\r",
+    b"\xff",
+    b"\0",
+    b"true",
+    b"a.b.c",
+]
 
 
 def bytes_of(content: bytes, rng: random.Random) -> bytes:
@@ -53,22 +76,50 @@ def archive(content: bytes, rng: random.Random) -> bytes:
 
 
 def document(content: bytes, rng: random.Random) -> bytes:
-    """A JSON document with values taken out, cut short or replaced."""
-    value = json.loads(content)
-    places = list(_places(value))
+    """A JSON document with values taken out, cut short or replaced, half of the time by others of their kind."""
+    value, places = json.loads(content), _places_of(content)
+    alike = rng.random() < 0.5  # what a schema lets through, so that it gets further
     for _ in range(rng.choice([1, 1, 1, 2, 4])):
-        holder, key = rng.choice(places)
-        try:
+        *path, key = rng.choice(places)
+        with contextlib.suppress(KeyError, IndexError, TypeError):  # an earlier change took it away
+            holder = value
+            for step in path:
+                holder = holder[step]
             held, how = holder[key], rng.random()
-            if how < 0.3:
+            if alike and not isinstance(held, (list, dict)):
+                holder[key] = _alike(held, rng)
+            elif how < 0.3:
                 del holder[key]
             elif how < 0.5 and isinstance(held, list) and held:
                 holder[key] = held[: rng.randrange(len(held))]
             else:
-                holder[key] = rng.choice(ODD)
-        except (KeyError, IndexError):
-            continue  # an earlier change took it away
+                holder[key] = copy.deepcopy(rng.choice(ODD))  # a later change may be within it
     return json.dumps(value).encode()
+
+
+def headed(content: bytes, rng: random.Random) -> bytes:
+    """A safetensors file: its header, a JSON document behind its length, is damaged half of the time."""
+    if rng.random() < 0.5:
+        return bytes_of(content, rng)
+    size = int.from_bytes(content[:8], "little")
+    header = document(content[8 : 8 + size], rng)
+    return len(header).to_bytes(8, "little") + header + content[8 + size :]
+
+
+def text(content: bytes, rng: random.Random) -> bytes:
+    """Words of a text replaced by odd ones, or swapped, or doubled; or its bytes damaged."""
+    if rng.random() < 0.5:
+        return bytes_of(content, rng)
+    words = re.split(rb"([^\w.+-]+)", content)
+    for _ in range(rng.choice([1, 1, 2, 5, 20])):
+        place, how = rng.randrange(len(words)), rng.randrange(4)
+        if how == 0:
+            words[place] = rng.choice(words)
+        elif how == 1:
+            words[place] *= rng.choice([0, 2, 300])
+        else:
+            words[place] = rng.choice(WORDS)
+    return b"".join(words)
 
 
 def graph(content: bytes, rng: random.Random) -> bytes:
@@ -120,8 +171,27 @@ def _other(value: Any, rng: random.Random) -> Any:
     return rng.choice([0, 1, -1, 2, 7, 99, 10**6, 2**31 - 1, 2**40, -(2**62)])
 
 
-def _places(value: Any) -> Any:
+def _alike(value: Any, rng: random.Random) -> Any:
+    """Another value of the same kind, as JSON knows kinds."""
+    if isinstance(value, bool) or value is None:
+        return rng.choice([True, False, None])
+    if isinstance(value, int):
+        return rng.choice([0, 1, 2, -1, value + 1, 10**6, 2**31, 2**63, 10**30])
+    if isinstance(value, float):
+        return rng.choice([0.0, 1.0, -1.0, -value, 1e-320, 1e-30, 1e30, 1e308, -1e308])
+    return rng.choice(
+        ["", " ", "x" * 3000, "\x1b[2J", "\u202e", "\ud800", "\0", "<b>", "]]>", "{{", "..", value + value]
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _places_of(content: bytes) -> list[tuple[Any, ...]]:
+    """The way to every value of a document, which takes longer to find than to damage."""
+    return list(_places(json.loads(content)))
+
+
+def _places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     keys = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     for key in keys:
-        yield value, key
-        yield from _places(value[key])
+        yield (*way, key)
+        yield from _places(value[key], (*way, key))

@@ -172,10 +172,10 @@ def _report(content: bytes) -> None:
         path = Path(folder, "report.json")
         path.write_bytes(content)
         report = read_report(path)
-        write_report(report, Path(folder), ("html", "md", "junit", "sarif", "cyclonedx", "hf", "json"))
-        sound = _read_once(EXAMPLE)
-        judge(default_policy(), report, sound)
-        with drawing(path):
+        with drawing(path):  # as every command does that reads one
+            write_report(report, Path(folder), ("html", "md", "junit", "sarif", "cyclonedx", "hf", "json"))
+            sound = _read_once(EXAMPLE)
+            judge(default_policy(), report, sound)
             compare_reports(Named("old", sound), Named("new", report), "compare")
 
 
@@ -211,13 +211,13 @@ TARGETS: dict[str, Target] = {
     "pt2": Target(_pt2, mutate.archive, _model(".pt2")),
     "torchscript": Target(_script, mutate.archive, _model(".pt")),
     "checkpoint": Target(_torch_file(_network().state_dict()), mutate.archive, _model(".pt")),
-    "safetensors": Target(_safetensors, mutate.bytes_of, _data(*(f"{s}.safetensors" for s in SPLITS))),
+    "safetensors": Target(_safetensors, mutate.headed, _data(*(f"{s}.safetensors" for s in SPLITS))),
     "tensors": Target(
         _torch_file({"x": torch.ones(12, 4), "y": torch.arange(12)}), mutate.archive, _data("train.pt", "test.pt")
     ),
     "npz": Target(_npz, mutate.archive, _data("train.npz", "test.npz")),
     "npy": Target(_npy, mutate.bytes_of, _data(*(f"{s}_{role}.npy" for s in SPLITS for role in "xy"))),
-    "csv": Target(_csv, mutate.bytes_of, _data("train.csv", "test.csv")),
+    "csv": Target(_csv, mutate.text, _data("train.csv", "test.csv")),
     "parquet": Target(_parquet, mutate.bytes_of, _data("train.parquet", "test.parquet")),
     "image-parquet": Target(
         _image_parquet, mutate.bytes_of, _data("data/train-00000-of-00001.parquet", "data/test.parquet")
@@ -231,7 +231,7 @@ TARGETS: dict[str, Target] = {
         _data(*(f"{s}-{kind}-idx3-ubyte" for s in ("train", "t10k") for kind in ("images", "labels"))),
     ),
     "cifar": Target(lambda: bytes(3073 * 3), mutate.bytes_of, _data("data_batch_1.bin", "test_batch.bin")),
-    "settings": Target((ROOT / "audit" / "policy" / "default.toml").read_bytes, mutate.bytes_of, _settings),
+    "settings": Target((ROOT / "audit" / "policy" / "default.toml").read_bytes, mutate.text, _settings),
     "report": Target(EXAMPLE.read_bytes, mutate.document, _report),
     "regression-report": Target(REGRESSION.read_bytes, mutate.document, _report),
     "check": Target(EXAMPLE.read_bytes, mutate.document, _command("check", NEW, "--baseline", OLD)),
@@ -241,6 +241,6 @@ TARGETS: dict[str, Target] = {
     "twins-index": Target(twins.index, mutate.document, twins.gone_on_with),
     "twins-bytes": Target(twins.index, mutate.bytes_of, twins.gone_on_with),
     "twins-arrays": Target(twins.arrays, mutate.archive, lambda content: twins.gone_on_with(twins.index(), content)),
-    "twins-weights": Target(_safetensors, mutate.bytes_of, twins.weights),
-    "recipe": Target(lambda: twins.RECIPE, mutate.bytes_of, twins.recipe),
+    "twins-weights": Target(_safetensors, mutate.headed, twins.weights),
+    "recipe": Target(lambda: twins.RECIPE, mutate.text, twins.recipe),
 }

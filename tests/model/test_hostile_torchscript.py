@@ -137,6 +137,14 @@ def test_an_endless_loop_is_refused_before_it_runs(line: str, tmp_path: Path) ->
         audited(edited(tmp_path, before(line)))
 
 
+def test_what_computes_for_days_in_few_words_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("audit.model.base.LONGEST", 0.2)
+    lines = "a = torch.ones([500, 500])\n    for i in range(999999):\n      a = torch.mm(a, a)"
+    path = edited(tmp_path, before(f"{lines}\n    input = torch.add(input, torch.mul(torch.sum(a), 0.))"))
+    with pytest.raises(ModelError, match=r"of 4 samples computes for more than 0.2 seconds, and an audit takes thous"):
+        audited(path)
+
+
 def test_functions_that_call_each_other_are_counted_not_run(tmp_path: Path) -> None:
     functions = ["def f0(x: Tensor) -> Tensor:\n  return torch.add(x, 0)\n"]
     functions += [

@@ -12,7 +12,9 @@ from torch import nn
 from zoo import ZOO, build
 
 from audit.network import find_layers
+from audit.network.backward import one_by_one
 from audit.network.capture import Capture
+from audit.network.hooks import Operators
 from audit.network.loss import LOSS_OF_TASK
 from audit.network.record import Products
 
@@ -163,3 +165,19 @@ def test_without_the_input_a_record_is_the_same_but_for_it(make_audit: AuditMake
         for name, layer in deep.layers.items():
             assert torch.allclose(layer.J, bare.layers[name].J, rtol=1e-12, atol=1e-15)
             assert torch.equal(layer.x, bare.layers[name].x)
+
+
+def test_a_backward_pass_does_no_work_for_the_other_scores() -> None:
+    class Counting(Operators):
+        calls = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            Counting.calls += 1
+            return func(*args, **(kwargs or {}))
+
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    f = x @ torch.randn(4, 200, dtype=torch.float64)
+    with Counting():
+        (found,) = one_by_one(f, [x], None)
+    assert found.shape == (200, 3, 4)
+    assert Counting.calls < 15 * 200

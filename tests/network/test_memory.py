@@ -50,6 +50,11 @@ def test_backward_passes_in_turn_share_a_smaller_chunk() -> None:
     assert chunk_size(per_sample=1 << 30, budget=1 << 40, standing=0, in_turn=True) == 8
 
 
+def test_samples_that_fill_the_room_are_run_in_smaller_groups() -> None:
+    assert chunk_size(per_sample=1 << 29, budget=8 << 30, standing=0, in_turn=True) == 4
+    assert chunk_size(per_sample=1 << 29, budget=1 << 30, standing=0, in_turn=True) == 1
+
+
 @pytest.mark.parametrize("name", ["relu", "lenet", "tokens"])
 def test_the_estimate_covers_what_a_record_holds(name: str) -> None:
     from audit.network.capture import Capture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from live_bytes import LiveBytes
 from made_audits import AuditMaker
 from references import fisher as reference
 from torch import nn
@@ -106,3 +107,17 @@ def test_factors_have_the_gram_matrix_of_their_products(
     G = torch.cat(parts, 1)
     found = Factors(x, delta, lambda x, delta: (x, delta), weight, bias).gram(numbers)
     torch.testing.assert_close(found, G @ G.T, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_of_words_looked_up_take_at_most_half_the_room(make_audit: AuditMaker, dtype: torch.dtype) -> None:
+    torch.manual_seed(3)
+    rng, room = np.random.default_rng(3), 24 << 20
+    network = nn.Sequential(nn.Embedding(500, 16), nn.LayerNorm(16), nn.Flatten(), nn.Linear(64 * 16, 3)).to(dtype)
+    x, y = rng.integers(0, 500, (96, 64)), rng.integers(0, 3, 96)
+    precision = "float64" if dtype == torch.float64 else "float32"
+    audit = make_audit(network, x, y, x[:2], y[:2], bootstrap=10, precision=precision)
+    gradient = audit.loss.gradient(torch.from_numpy(audit.train_outcome.scores), audit.train.y)
+    with LiveBytes() as live:
+        pool_grams(audit.capture, Pool(audit.train.x, audit.train.y, gradient), room)
+    assert live.peak <= room / 2

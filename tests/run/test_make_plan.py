@@ -158,3 +158,17 @@ def test_every_stage_says_what_memory_it_takes_and_none_more_than_it_may() -> No
             assert (0 < stage.bytes <= MEMORY) if stage.form != "skipped" else stage.bytes == 0
     few, many = (plan(workload(1e5, samples=n)).stage("flatness").bytes for n in (1000, 100_000))
     assert few < many
+
+
+def test_a_head_of_many_scores_is_exact_where_random_signs_would_take_longer() -> None:
+    head = replace(workload(1e10, samples=200, outputs=1000, width=1000), curved=False)
+    head = replace(head, cost=replace(head.cost, behind=0.0))
+    found = plan(head, budget="5m")
+    assert found.samples_some and found.is_exact("flatness") and found.is_exact("duality")
+    assert found.stage("checks").seconds < 0.1 * 300
+
+
+def test_what_the_checks_of_a_curved_network_take_grows_with_its_layers() -> None:
+    few, many = (replace(workload(5e8, tokens=16), layers=(dense(30, 30, 16),) * count) for count in (1, 24))
+    one, other = (plan(each, budget="5m").stage("checks") for each in (few, many))
+    assert one.form == other.form == "sampled" and other.samples < one.samples

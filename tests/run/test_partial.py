@@ -127,8 +127,10 @@ def test_other_settings_are_named_but_less_memory_is_welcome(folder: Path, whole
 def test_a_damaged_file_is_a_sentence(folder: Path, tmp_path: Path) -> None:
     stopped(folder, tmp_path / "out.partial")
     (tmp_path / "out.partial" / "gap.json").write_text('{"network": {"train_loss": "small"}}')
+    kept = Partial(tmp_path / "out.partial", resume=True)
     with pytest.raises(UsageError, match=r"--resume: .*gap\.json is damaged; leave --resume out to begin anew"):
-        go(folder, Partial(tmp_path / "out.partial", resume=True), Progress())
+        go(folder, kept, Progress())
+    assert not kept.holds_something  # nobody is told that the same command would go on
 
 
 def test_a_new_audit_removes_what_an_old_one_left_and_nothing_else(folder: Path, tmp_path: Path) -> None:

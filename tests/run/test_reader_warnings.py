@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.data.dataset import Data, Split
+from audit.measures.gap.measure import r_squared
 from audit.network.records import Outcome
 from audit.run.reader_warnings import chance_warning, pixel_warning, probability_warning
 from audit.settings import Settings
@@ -45,6 +46,16 @@ def test_regression_no_better_than_the_mean() -> None:
     assert chance_warning(Outcome(y + 0.1, y, y[:, 0] ** 2, None), None) is None
     warning = chance_warning(Outcome(100 * y + 7, y, y[:, 0] ** 2, None), None)
     assert warning is not None and "explains none of the variation of its own train targets" in warning
+
+
+@pytest.mark.parametrize("value", [3.5, 3.3, 0.0])
+def test_targets_that_never_vary_are_named(value: float) -> None:
+    y = np.full((50, 1), value)
+    scores = y + np.random.default_rng(0).normal(size=(50, 1))
+    same = Outcome(scores, y, ((scores - y) ** 2)[:, 0], None)
+    assert r_squared(same) is None
+    warning = chance_warning(same, None)
+    assert warning is not None and f"All 50 train targets are the same number, {value:g}, so a constant" in warning
 
 
 def test_a_hidden_probability_is_not_taken_for_a_score_in_silence() -> None:

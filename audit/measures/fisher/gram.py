@@ -80,9 +80,17 @@ def summed_gradients(x: Tensor, delta: Tensor, weight: bool, bias: bool) -> Tens
 
 
 def formed_grams(G: Tensor, subsets: Tensor) -> Tensor:
-    """[T, N′, N′] of gradients G [n, P]."""
-    groups = (subsets[part] for part in blocks(len(subsets), subsets.shape[1] * G.shape[1], CACHED_GATHER))
-    return torch.cat([G[index] @ G[index].mT for index in groups])
+    """[T, N′, N′] of gradients G [n, P]; long ones are gathered in the same memory again and again."""
+    (T, size), P = subsets.shape, G.shape[1]
+    if size * P <= CACHED_GATHER:
+        return torch.cat(
+            [G[index] @ G[index].mT for index in torch.split(subsets, CACHED_GATHER // (size * max(1, P)))]
+        )
+    K, gathered = G.new_empty(T, size, size), G.new_empty(size, P)
+    for found, subset in zip(K, subsets, strict=True):
+        torch.index_select(G, 0, subset, out=gathered)
+        torch.mm(gathered, gathered.T, out=found)
+    return K
 
 
 Grams = dict[str, Tensor]  # by layer name, and REST for everything outside the dense layers: [T, N′, N′]

@@ -163,7 +163,9 @@ class SampledFisher:
     def finish(self) -> Measurement:
         """All determinants at once."""
         pool = self._samples()
-        grams = {name: K.cpu() for name, K in pool_grams(self.audit.capture, pool, self.audit.train.room).items()}
+        room = self.audit.plan.stage("fisher").bytes or self.audit.train.room
+        found = pool_grams(self.audit.capture, pool, min(room, self.audit.train.room))
+        grams = {name: K.cpu() for name, K in found.items()}
         repeated = self._repeated(pool)
         layers, errors = {}, {}
         for layer in self.audit.layers:

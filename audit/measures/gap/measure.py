@@ -279,6 +279,7 @@ def r_squared(outcome: Outcome) -> float | None:
 
 def _centred(outcome: Outcome) -> Array:
     centred: Array = outcome.targets - outcome.targets.mean(0)
+    centred[:, np.ptp(outcome.targets, axis=0) == 0] = 0  # the mean of equal numbers is rounded
     return centred
 
 

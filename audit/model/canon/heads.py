@@ -21,7 +21,7 @@ REDUCTIONS = ("sum", "mean", "max", "min")
 class Step:
     """The operation that makes a value.
 
-    `op` is one of: copy (also a change of type), reshape, expand, softmax, log_softmax, sigmoid, exp, log, neg,
+    `op` is one of: copy (also a change of type), reshape, expand, softmax, log_softmax, sigmoid, tanh, exp, log, neg,
     reciprocal, add, sub, mul, div, maximum (of two), sum, mean, max, min, logsumexp (over axes), concat, normalize (a
     row divided by the sum of its absolute values).
     """
@@ -99,9 +99,11 @@ def log_softmax(tail: Tail, value: Value) -> Value | None:
 
 
 def sigmoid(tail: Tail, value: Value) -> Value | None:
-    """Sigmoid of x; 1 / (1 + exp(-x)), as a quotient or a reciprocal."""
+    """Sigmoid of x; 1 / (1 + exp(-x)), as a quotient or a reciprocal; ½ (1 + tanh(x / 2))."""
     if step := _maker(tail, value, "sigmoid"):
         return step.inputs[0]
+    if (curve := _raised_half(tail, value)) is not None:
+        return _half_of(tail, curve.inputs[0])
     bottom = None
     if step := _maker(tail, value, "reciprocal"):
         bottom = step.inputs[0]
@@ -205,6 +207,24 @@ def _unshifted(tail: Tail, value: Value) -> Value:
 def _other_operand(tail: Tail, step: Step, number: float) -> Value | None:
     """The other operand of a step that has the constant `number` as one."""
     return next((step.inputs[1 - side] for side in (0, 1) if tail.constant(step.inputs[side]) == number), None)
+
+
+def _raised_half(tail: Tail, value: Value) -> Step | None:
+    """The tanh t of ½ (1 + t) or ½ + ½ t."""
+    doubled = _half_of(tail, value)
+    total = _maker(tail, value if doubled is None else doubled, "add")
+    curve = _other_operand(tail, total, 0.5 if doubled is None else 1) if total else None
+    if curve is not None and doubled is None:
+        curve = _half_of(tail, curve)
+    return _maker(tail, curve, "tanh") if curve is not None else None
+
+
+def _half_of(tail: Tail, value: Value) -> Value | None:
+    """What a value is half of, by a factor or a divisor."""
+    if step := _maker(tail, value, "mul"):
+        return _other_operand(tail, step, 0.5)
+    step = _maker(tail, value, "div")
+    return step.inputs[0] if step and tail.constant(step.inputs[1]) == 2 else None
 
 
 def _negated(tail: Tail, value: Value) -> Value | None:

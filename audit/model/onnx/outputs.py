@@ -30,7 +30,14 @@ from audit.model.onnx.graph import (
 STEPS = {
     **dict.fromkeys(("Identity", "Cast", "Dropout"), "copy"),
     **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten"), "reshape"),
-    **{"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid", "Exp": "exp", "Log": "log"},
+    **{
+        "Softmax": "softmax",
+        "LogSoftmax": "log_softmax",
+        "Sigmoid": "sigmoid",
+        "Tanh": "tanh",
+        "Exp": "exp",
+        "Log": "log",
+    },
     **{"Neg": "neg", "Reciprocal": "reciprocal", "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"},
     **{"Max": "maximum", "Expand": "expand", "Concat": "concat", "Normalizer": "normalize"},
     **{"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min"},

@@ -106,7 +106,8 @@ class Reference:
     def __call__(self, *inputs: Array) -> Array:
         """The file's answer."""
         given = zip(self._feed.elements.items(), inputs, strict=True)
-        feeds = {name: x.astype(numpy_dtype(element)) for (name, element), x in given}
+        with np.errstate(over="ignore"):  # infinity is answered with NaN, which is a sentence
+            feeds = {name: x.astype(numpy_dtype(element)) for (name, element), x in given}
         try:
             self._session = self._session or Session(self._path, self._optimise)
             return self._answer(self._session, feeds)

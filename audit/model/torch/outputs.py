@@ -24,7 +24,15 @@ STEPS = {
     **dict.fromkeys(("sigmoid", "special_expit"), "sigmoid"),
     **dict.fromkeys(("expand", "expand_as"), "expand"),
     **dict.fromkeys(("cat", "concat", "concatenate"), "concat"),
-    **{"exp": "exp", "log": "log", "neg": "neg", "reciprocal": "reciprocal", "add": "add", "sub": "sub"},
+    **{
+        "tanh": "tanh",
+        "exp": "exp",
+        "log": "log",
+        "neg": "neg",
+        "reciprocal": "reciprocal",
+        "add": "add",
+        "sub": "sub",
+    },
     **{"mul": "mul", "div": "div", "maximum": "maximum", "sum": "sum", "mean": "mean"},
     **{"amax": "max", "amin": "min", "logsumexp": "logsumexp"},
 }
