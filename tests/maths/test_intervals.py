@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from audit.maths.blocks import intervals as means
+from audit.maths import intervals as means
 from audit.maths.intervals import (
     exact_bounds,
     hall_bounds,

@@ -12,7 +12,7 @@ from tolerances import SINGLE
 from whole_cases import SETTINGS, Case, trained
 from whole_networks import KeptTransposed
 
-FILES = ("onnx", "onnx-13", "pt2", "torchscript")
+FILES = ("onnx", pytest.param("onnx-13", marks=pytest.mark.slow), "pt2", "torchscript")
 NAMING = re.compile(
     r"layers\.0\.(tied_with\.0|flatness\.skipped): "
     r"|network\.(flatness\.notes\.0|sensitivity\.sharpness_trace_skipped): "

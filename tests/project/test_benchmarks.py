@@ -136,6 +136,7 @@ def test_results_are_printed_and_written(monkeypatch, tmp_path, capsys):
     assert "nothing" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_peak_memory_is_taken_in_a_child(monkeypatch, tmp_path):
     monkeypatch.setattr(footprint, "SIZES", (20,))
     torch.save(cases.RECIPES["784-30-30-10"].network().state_dict(), tmp_path / "weights.pt")
@@ -160,7 +161,7 @@ def test_every_real_network_has_its_size_and_learns(name):
     assert device == "meta" or all(bool(gradient.isfinite().all()) for gradient in gradients)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n == "resnet50" else []) for n in CASES])
 def test_every_real_case_has_the_samples_that_it_names(name):
     case = CASES[name]
     recipe = recipes.RECIPES[case.recipe]

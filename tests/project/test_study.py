@@ -85,6 +85,7 @@ def test_the_rule(study: ModuleType) -> None:
     assert spearman(np.array([1.0, 2, np.nan]), np.array([3.0, 1, 0])) == pytest.approx(-1)
 
 
+@pytest.mark.slow
 def test_a_tiny_study(study: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from papers.measuring import bench
     from papers.training import Setting

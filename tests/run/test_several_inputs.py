@@ -35,7 +35,7 @@ def numbers(found: Any) -> dict[str, Any]:
     return {key: found[key] for key in ("gap", "calibration", "hygiene", "layers", "network")}
 
 
-@pytest.mark.parametrize("name", ["masked", "mixed"])
+@pytest.mark.parametrize("name", ["masked", pytest.param("mixed", marks=pytest.mark.slow)])
 def test_every_format_gives_the_numbers_of_the_naive_forward_pass(name: str, tmp_path: Path) -> None:
     first = report(name, FORMS[0], tmp_path)
     assert np.allclose(first["outcomes"]["test"]["loss"], losses(name, "test"), rtol=0, atol=1e-6)

@@ -51,6 +51,10 @@ CASES = {
     "conv": Case("lenet", ("conv1", "conv2", "fc1", "fc2"), ("conv1", "conv2"), settings={"conv": True}),
     "conv pointwise": Case("pointwise", ("conv", "mix", "fc"), ("conv",), settings={"conv": True}),
 }
+SLOW = (  # what others of the cases have, too
+    *("tanh", "gelu_dropout", "lenet", "regressions", "linear", "bias_free", "token_mean", "used twice in a row"),
+    *("tied_words", "compared", "side_by_side", "features", "features of tokens", "conv pointwise"),
+)
 
 
 def subsets_of(report: dict[str, Any], n: int) -> list[list[int]]:
@@ -62,7 +66,7 @@ def subsets_of(report: dict[str, Any], n: int) -> list[list[int]]:
     return [subset.tolist() for subset in drawn]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in CASES])
 def test_every_number_is_what_plain_autograd_finds(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     assert_agreement(case, case.report(tmp_path))

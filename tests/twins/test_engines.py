@@ -71,6 +71,7 @@ def test_a_pool_makes_the_same_twins(problem: Problem, alone: TwinSet, tmp_path:
     assert [line.split(":")[0] for line in said] == ["plain (given)", "half (given)", "decay (given)"]
 
 
+@pytest.mark.slow
 def test_a_pool_goes_on_with_a_folder(problem: Problem, alone: TwinSet, tmp_path: Path) -> None:
     make_folder(problem, tmp_path, wish("plain"))
     assert_same(make_folder(problem, tmp_path, wish("plain", "half", "decay")), alone)
@@ -114,6 +115,7 @@ def test_a_killed_worker_costs_its_task_only_and_it_is_tried_again(problem: Prob
     assert len(list(notes.iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_what_kills_every_worker_is_left_out_with_its_reason(problem: Problem, tmp_path: Path) -> None:
     (notes := tmp_path / "notes").mkdir()
     made = make_folder(problem, tmp_path / "twins", with_training(killed(9, "half", notes), "plain", "half", "decay"))
@@ -139,6 +141,7 @@ def test_what_cannot_be_sent_is_done_here(problem: Problem, tmp_path: Path) -> N
     assert said[0].startswith("one task after the other: the model cannot be sent to other processes (")
 
 
+@pytest.mark.slow
 def test_a_kind_of_ones_own_is_sent(problem: Problem, tmp_path: Path) -> None:
     hot = Kind("hot", "three times the rate", "Would it help?", 1, lambda recipe: replace(recipe, rate=0.6))
     asked = Wish(kinds=chosen_kinds(["plain"], [hot]), count=1, recipe=RECIPE, workers=2)

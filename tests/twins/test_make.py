@@ -81,6 +81,7 @@ def test_another_model_or_recipe_is_refused(problem: Problem, tmp_path: Path) ->
         make_folder(problem, tmp_path, replace(wish("plain"), recipe=Recipe(rate=0.1)))
 
 
+@pytest.mark.slow
 def test_without_a_recipe_the_family_is_found(problem: Problem, tmp_path: Path) -> None:
     made = make_folder(problem, tmp_path, replace(wish("plain"), recipe=None))
     assert not made.recipe_given and made.family in made.families
