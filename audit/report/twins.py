@@ -101,7 +101,9 @@ class Curve:
 class HeldOut:
     """Is test like train? Twins on a half of the train samples, on the other half and on test."""
 
-    held_out: float | None = says("wrong answers on train samples not seen, as a share; the loss for regression")
+    held_out: float | None = says(
+        "wrong answers on train samples not seen, as a share; the loss for regression", default=None
+    )
     test: float | None = None
     difference: float | None = says("test minus held-out", default=None)
     ci95: Interval = None

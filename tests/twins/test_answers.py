@@ -197,6 +197,12 @@ def halves(rng: np.random.Generator, held: float, test: float, n: int = 2000, wr
     return twin_set([twin("half", seed) for seed in range(6)], made)
 
 
+def test_without_halves_the_splits_are_not_compared() -> None:
+    found = held_out(twin_set([twin("plain", seed) for seed in range(4)]))
+    assert found.held_out is None and found.verdict == "cannot tell"
+    assert found.why == "two or more twins on a half of the train samples are needed"
+
+
 def test_splits_of_one_source_are_seldom_called_different() -> None:
     rng = np.random.default_rng(6)
     found = [held_out(halves(rng, 0.15, 0.15)) for _ in range(200)]
