@@ -145,6 +145,9 @@ def at_one_train_loss(old: Report, new: Report) -> bool:
     return new.model.task == "regression" or abs(losses[0] - losses[1]) <= MATCHED * max(losses)
 
 
+# The numbers from inside the two networks, side by side.
+
+
 @dataclass(frozen=True)
 class Measured:
     """One side as it was measured for the comparison: at its own train loss, or softened to a common one."""

@@ -201,7 +201,6 @@ def _less_sure(other: Trial, now: Trial, constant: float, samples: int) -> bool:
 # Do the labels mean the model's outputs in another order? Asked always: two swapped classes hide in good scores.
 
 
-# one correctly labelled model in a thousand, that may be called misordered
 MOSTLY = 2 / 3  # of the answers within a circle that must go to the next class, not to the own one
 
 Classes = NDArray[np.int64]
