@@ -92,18 +92,18 @@ def write(rows: list[dict[str, Any]]) -> None:
     """The record: how many networks of each kind there are, one line for each finding, and one for each network."""
     trained = Counter(kind(row) for row in rows)
     counted = ",\n".join(f"{json.dumps(id)}: {json.dumps(levels)}" for id, levels in rates(rows).items())
-    networks = ",\n".join(json.dumps(_rounded(row)) for row in rows)
+    networks = ",\n".join(json.dumps(rounded(row)) for row in rows)
     parts = f'"trained": {json.dumps(trained)},\n"rates": {{\n{counted}\n}},\n"networks": [\n{networks}\n]'
     RESULT.write_text(f"{{{parts}}}\n", encoding="utf-8")
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
     """Four digits are enough to check a limit by."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, dict):
-        return {key: _rounded(part) for key, part in value.items()}
-    return [_rounded(part) for part in value] if isinstance(value, (list, tuple)) else value
+        return {key: rounded(part) for key, part in value.items()}
+    return [rounded(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def cases() -> Iterator[Case]:

@@ -57,7 +57,8 @@ class Likeness:
 
     kind: str | None = says(
         "the kind; null where the model is unlike all of them, or where it cannot be told. With an inferred recipe "
-        "also one that the model is far from, but nearer to than any other kind is"
+        "also one that the model is far from, but nearer to than any other kind is; and plain stands for the other "
+        "ordinary recipes that were tried, too"
     )
     family: str = says("the recipe, or its family where none was given")
     next: str | None = says("the second nearest kind", default=None)
@@ -100,7 +101,9 @@ class Curve:
 class HeldOut:
     """Is test like train? Twins on a half of the train samples, on the other half and on test."""
 
-    held_out: float | None = says("wrong answers on train samples not seen, as a share; the loss for regression")
+    held_out: float | None = says(
+        "wrong answers on train samples not seen, as a share; the loss for regression", default=None
+    )
     test: float | None = None
     difference: float | None = says("test minus held-out", default=None)
     ci95: Interval = None
@@ -225,6 +228,10 @@ CARDS = (
         meaning="Which of the kinds of twins the model resembles most, by its inner numbers alone.",
         formula="nearest kind by (x − m)ᵀ S⁻¹ (x − m); x: logarithms of the inner numbers, S: shrunken, within kinds",
         source="Schäfer & Strimmer (2005) for S; the hit rate: each twin told by all the others.",
+        variant=(
+            "Where the recipe was inferred, plain is as near as the nearest ordinary recipe that was tried, and a kind "
+            "is named from afar if the model is nearer to it than any other kind is."
+        ),
         can_tell="Which of the trainings that were tried leaves such a network here; the hit rate stands beside it.",
         cannot_tell="How the model was really trained, nor anything of kinds that were not made.",
     ),
@@ -233,6 +240,10 @@ CARDS = (
         title="What twice the data would bring",
         meaning="The test error of twins on a quarter, a half and all of the train samples, drawn on to twice as many.",
         formula="slope of the log error per doubling: (s₁ + 2 s₂)/3, at most 0",
+        variant=(
+            "Its interval adds up how well twins and test samples know it, and how far off such guesses were: 0.04 and "
+            "0.3 of the true slope."
+        ),
         source="Learning curves are nearly straight on logarithms; how far off the guess is was measured.",
         can_tell="About how much more data of the same kind would help this architecture.",
         cannot_tell="What data of another kind, or another architecture, would bring.",

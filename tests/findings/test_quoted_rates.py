@@ -94,3 +94,43 @@ def test_what_the_doctor_found() -> None:
     otherwise = [row["odd_norm"] for row in of_norms if row["way"] in INPUTS]
     assert f"of {len(fed)} with a BatchNorm" in ORIGIN["batch-norm"] and not any(row["odd_norm"] for row in fed)
     assert f"{sum(otherwise)} of {len(otherwise)} fed otherwise were" in ORIGIN["batch-norm"]
+
+
+TWINS = json.loads((SAMPLES / "twin_rates.json").read_text(encoding="utf-8"))
+
+
+def called(way: str, verdict: str) -> str:
+    rows = [row for row in TWINS["splits"] if row["way"] == way]
+    return f"{sum(row['verdict'] == verdict for row in rows)} of {len(rows)}"
+
+
+def test_how_often_test_splits_are_called_different() -> None:
+    words = ORIGIN["shifted"]
+    same, splits = called("as it is", "same").split(" of ")
+    assert f"of {splits} test splits as they came {int(splits) - int(same)} were" in words
+    assert f"mirrored {called('mirrored', 'shifted')} were called harder" in words
+    assert f"of their width {called('moved by a fourteenth', 'shifted')}, with noise of 0.2 " in words
+    assert f"with noise of 0.2 {called('noise of 0.2', 'shifted')}, blurred {called('blurred', 'shifted')}" in words
+    assert f"half the contrast {called('half the contrast', 'shifted')}." in words
+    assert f"copied from train {called('a fifth from train', 'easier')} were called easier" in words
+
+
+def held(rows: list[dict[str, Any]]) -> tuple[int, int, int]:
+    """Forecasts that hold the mean of the networks on twice as many samples, these networks, and changes."""
+    found = [0, 0, 0]
+    for row in rows:
+        (low, high), (least, most), mean = row["twice_ci95"], row["change_ci95"], sum(row["true"]) / len(row["true"])
+        singly = sum(low <= value <= high for value in row["true"])
+        hits = low <= mean <= high, singly, least <= mean - row["points"][2] <= most
+        found = [a + b for a, b in zip(found, hits, strict=True)]
+    return found[0], found[1], found[2]
+
+
+def test_how_often_twice_the_data_is_foretold() -> None:
+    words, rows = ORIGIN["few-train-samples"], TWINS["curves"]
+    means, singly, changes = held(rows)
+    assert f"Of {len(rows)} forecasts from twins" in words and f" {means} held the mean error" in words
+    assert f"{singly} of these {sum(len(row['true']) for row in rows)} networks lay inside" in words
+    assert f"was held in {changes} of {len(rows)}." in words
+    others = [row for row in rows if row["data"] != "mnist"]
+    assert f"of the {len(others)} others {held(others)[0]} held the mean" in words

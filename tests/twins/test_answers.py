@@ -13,7 +13,7 @@ from references.twin_answers import effect, prediction_interval, shrunken_covari
 from scipy import stats
 from twin_sets import KEYS, numbers, outcomes, twin, twin_set
 
-from audit.twins import Twin, TwinSet, Unseen
+from audit.twins import Recipe, Twin, TwinSet, Unseen
 from audit.twins.answers.bands import FLOOR, NAMES, Discriminant, band_of, inner_bands, likeness, percentile, predicted
 from audit.twins.answers.data import curve, held_out
 from audit.twins.answers.errors import labels_in_doubt, remedies
@@ -105,6 +105,20 @@ def test_an_inferred_recipe_may_bring_a_model_away_from_its_kind_but_not_past_th
     assert [each.kind for each in (given, odd, inferred, still_odd)] == [None, None, "quiet", None]
 
 
+def test_a_model_like_the_plain_twins_of_another_ordinary_recipe_has_no_fault() -> None:
+    rng = np.random.default_rng(7)
+    made = [replace(each, family="sgd-middle") for each in kinds(rng, 12.0)]
+    others = [twin("plain", seed, family="sgd-low", numbers=numbers(rng, 12.0)) for seed in range(2)]
+    alone, beside = (
+        replace(twin_set(each, model=numbers(rng, 12.0)), recipe_given=False, family="sgd-middle", families=families)
+        for each, families in (
+            (made, {"sgd-middle": Recipe()}),
+            ([*made, *others], {"sgd-middle": Recipe(), "sgd-low": Recipe()}),
+        )
+    )
+    assert (likeness(alone).kind, likeness(beside).kind) == ("quiet", "plain")
+
+
 def test_twins_are_seldom_called_unlike_their_own_kind() -> None:
     rng = np.random.default_rng(5)
     far = [likeness(twin_set(kinds(rng, 8.0), model=numbers(rng))).far for _ in range(100)]
@@ -143,6 +157,25 @@ def test_the_interval_of_twice_the_data_holds_what_twins_alone_make_uncertain(ex
     assert (found.change or 0.0) <= 0
 
 
+def test_the_change_foretold_holds_the_true_one_however_few_test_samples_there_are() -> None:
+    """Samples of unlike difficulty, of which a test split is one draw; twins of a kind are all alike."""
+    rng, held = np.random.default_rng(8), []
+    sizes = {"quarter": (1000, 6), "half": (2000, 6), "plain": (4000, 8)}
+    for _ in range(200):
+        slow = rng.random(30) * (rng.random(30) < 0.5)  # how fast a sample is learnt
+        wrong = {n: (n / 1000) ** -slow / 2 for n in (1000, 2000, 4000)}
+        made, outs = [], []
+        for kind, (n, count) in sizes.items():
+            for seed in range(count):
+                outs.append(outcomes(1.0 - wrong[n]))
+                made.append(twin(kind, seed, float(wrong[n].mean()), train_samples=n))
+        found = curve(twin_set(made, outs), 30)
+        now, twice = (0.25 + 0.25 * float(np.mean(size ** -np.linspace(0, 1, 9999))) for size in (4, 8))
+        assert found.change_ci95 is not None
+        held.append(found.change_ci95[0] <= twice - now <= found.change_ci95[1])
+    assert np.mean(held) > 0.95
+
+
 def test_a_curve_needs_three_twins_at_each_of_three_points() -> None:
     made = on_a_line(np.random.default_rng(0), 0.2, 0.01)
     few = [each for each in made.twins if each.kind != "quarter"]
@@ -162,6 +195,12 @@ def halves(rng: np.random.Generator, held: float, test: float, n: int = 2000, wr
         unseen = Unseen(rows, right, 1 - right, np.zeros(len(rows)), np.ones(len(rows)))
         made.append(outcomes(rng.random(n) >= of_test, unseen))
     return twin_set([twin("half", seed) for seed in range(6)], made)
+
+
+def test_without_halves_the_splits_are_not_compared() -> None:
+    found = held_out(twin_set([twin("plain", seed) for seed in range(4)]))
+    assert found.held_out is None and found.verdict == "cannot tell"
+    assert found.why == "two or more twins on a half of the train samples are needed"
 
 
 def test_splits_of_one_source_are_seldom_called_different() -> None:

@@ -184,8 +184,16 @@ SHIFTED = FindingRule(
         "account for it; good: neither"
     ),
     source="Counting: the same networks on two sets of samples that none of them has seen.",
-    origin="0.1 % and a tenth are conventions; how often they are right on networks of known faults was not counted.",
-    cannot_tell="Whether both splits are like what the model will meet in use.",
+    origin=(
+        "0.1 % and a tenth are conventions. Counted (MNIST with 10, 5 and 3 digits, digits, breast cancer; "
+        "samples/twin_rates.json): of 40 test splits as they came 0 were called different. Of images that were "
+        "mirrored 30 of 30 were called harder, moved by a fourteenth of their width 30 of 30, with noise of 0.2 10 of "
+        "30, blurred 10 of 30, at half the contrast 0 of 30. With a fifth of test copied from train 0 of 40 were "
+        "called easier: copies are found by counting (see leaked)."
+    ),
+    cannot_tell=(
+        "Whether both splits are like what the model will meet in use, nor a change that costs networks few answers."
+    ),
     find=find_shifted,
 )
 

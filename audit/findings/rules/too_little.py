@@ -209,7 +209,12 @@ FEW_TRAIN = FindingRule(
         f"error ≤ {number(FITTED)}, and the labels not in doubt (see mislabelled)"
     ),
     source="With twins: their learning curve. Without: 110 networks on MNIST, 784-30-30-10, studied for this tool.",
-    origin=f"{NO_LIMIT} It says what the numbers do not speak against.",
+    origin=(
+        f"{NO_LIMIT} It says what the numbers do not speak against. Of 20 forecasts from twins (MNIST with 10 and 5 "
+        "digits, digits; samples/twin_rates.json) 18 held the mean error of networks that were then trained on twice "
+        "as many samples, and 110 of these 120 networks lay inside one by one; the change that is quoted was held in "
+        "16 of 20. A part of its width was found on MNIST; of the 15 others 13 held the mean."
+    ),
     cannot_tell="Whether more data would help, without twins; with them, whether further data will be like these.",
     find=find_few_train,
     rests_on=("gap",),

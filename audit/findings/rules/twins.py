@@ -69,7 +69,7 @@ def _plain(twins: Twins, found: Likeness) -> Observation:
         title="From inside it looks like an ordinary training",
         explanation=(
             f"{inside} of its inner numbers lie where networks trained anew {how_made(twins)} have theirs, and of all "
-            f"kinds that were made it is nearest to these. {_hits(found)}{_away(found)}"
+            f"kinds that were made it is nearest to these{_or_others(twins)}. {_hits(found)}{_away(found)}"
         ),
         advice="Nothing to do here; faults that were not made as twins would not be seen this way.",
         evidence=EVIDENCE[:1] + EVIDENCE[2:],
@@ -88,6 +88,10 @@ def _unlike(twins: Twins, found: Likeness) -> Observation:
         advice="Give the recipe that it was trained with (--recipe), so that the networks beside it are its like.",
         evidence=("twins.likeness.far", *EVIDENCE[2:]),
     )
+
+
+def _or_others(twins: Twins) -> str:
+    return "" if twins.recipe_given else ", or to those of another ordinary recipe that was tried"
 
 
 def _away(found: Likeness) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,13 +212,15 @@ def likeness(twins: TwinSet) -> Likeness:
     told, apart = _by_the_others(X, y, len(names))
     discriminant = Discriminant.of(X, y, len(names))
     distances = discriminant.distances(own)
+    if "plain" in names and len(others := _other_recipes(twins, keys)):
+        nearest = replace(discriminant, means=others).distances(own).min()
+        distances[names.index("plain")] = min(distances[names.index("plain")], nearest)
     order, chances = np.argsort(distances, kind="stable"), _chances(distances, X.shape[1])
     first, far = int(order[0]), bool(math.log(distances.min() + TINY) > _farthest(apart))
     hits, called = told == y, told == first
     among = not far or (not twins.recipe_given and distances[first] < _to_next(discriminant, first))
-    sure = among and chances[first] >= SURE
     return Likeness(
-        kind=names[first] if sure else None,
+        kind=names[first] if among and chances[first] >= SURE else None,
         family=twins.family,
         next=names[int(order[1])],
         sureness=float(chances[first]),
@@ -271,6 +273,12 @@ def _by_the_others(X: Array, y: NDArray[np.int64], count: int) -> tuple[NDArray[
         found = Discriminant.of(X[rest], y[rest], count).distances(X[place])
         told[place], apart[place] = int(found.argmin()), found[y[place]]
     return told, apart
+
+
+def _other_recipes(twins: TwinSet, keys: Sequence[str]) -> Array:
+    """Means of the plain twins of ordinary recipes [recipes, d]: a model like them is an ordinary one."""
+    measured = [[twin for twin in twins.of("plain", name) if twin.numbers] for name in twins.families]
+    return np.array([np.mean([_point(twin.numbers, keys) for twin in each], 0) for each in measured if each])
 
 
 def _to_next(found: Discriminant, kind: int) -> float:

@@ -19,14 +19,17 @@ from audit.twins import Twin, TwinSet
 # On the logarithms of both, error against samples, a learning curve is nearly straight and bends slowly. With slopes s₁
 # from a quarter to a half and s₂ from a half to all, the slope from all to twice as many is foretold as their mean,
 # closer to the later one: (s₁ + 2 s₂)/3, never upwards. How far such a guess is off was measured on real learning
-# curves (`OFF`); to that comes how well twins know each point.
+# curves (`OFF`); to that comes how well twins know each point, and how well so many test samples do.
 
 
 STEPS = ("quarter", "half", "plain")
+WEIGHTS = (-1 / 3, -1 / 3, 2 / 3)  # of their logarithms in the slope foretold
 LEAST = 3  # twins at each point
 OFF = 0.04  # deviation of the true slope from the foretold one: 12 forecasts for dense networks on three sets of images
+PART = 0.3  # of the true slope, that it is off besides: found on ten forecasts for MNIST (samples/twin_rates.json)
 LEAST_ERRORS = 5.0  # wrong answers in the mean, below which a slope is chance
 NOT_MADE = "twins on a quarter, a half and all of the train samples are needed, three or more of each"
+TINY = 1e-12
 NO_ERRORS = "twins make too few mistakes for a curve"
 
 
@@ -66,11 +69,12 @@ def curve(twins: TwinSet, tests: int) -> Curve:
         return Curve(points=shown, skipped=NO_ERRORS)
     now = float(np.mean(last.values))
     slope, known = foretold(first, second, last)
+    by_tests, ahead = _of_tests(twins)
     t = student_quantile(len(last.values) - 1)
-    of_mean = math.hypot(Z95 * OFF, t * known)
-    of_one = math.hypot(of_mean, t * last.spread)  # where one network, trained on twice as many, will lie
-    ends = [now * math.exp(slope + sign * of_one) for sign in (-1, 1)]
-    changes = [now * (math.exp(slope + sign * of_mean) - 1) for sign in (-1, 1)]
+    slopes = _held(slope, math.hypot(Z95 * OFF, t * known, Z95 * by_tests))
+    of_one = math.hypot(t * last.spread, Z95 * ahead)  # one network, trained on twice as many, on these tests
+    ends = [now * math.exp(slope + math.copysign(math.hypot(end - slope, of_one), end - slope)) for end in slopes]
+    changes = [now * math.expm1(end) for end in slopes]
     return Curve(
         points=shown,
         twice=now * math.exp(slope),
@@ -86,9 +90,42 @@ def foretold(first: Point, second: Point, last: Point) -> tuple[float, float]:
     doublings = [math.log2(b.samples / a.samples) for a, b in ((first, second), (second, last))]
     slopes = [(b.log - a.log) / d for (a, b), d in zip(((first, second), (second, last)), doublings, strict=True)]
     slope = min(0.0, (slopes[0] + 2 * slopes[1]) / 3)
-    weights = (-1 / 3, -1 / 3, 2 / 3)  # of the three points in it
-    known = math.sqrt(sum((w * point.error) ** 2 for w, point in zip(weights, (first, second, last), strict=True)))
+    known = math.sqrt(sum((w * point.error) ** 2 for w, point in zip(WEIGHTS, (first, second, last), strict=True)))
     return slope, known
+
+
+def _held(slope: float, half: float) -> tuple[float, float]:
+    """True slopes s that the foretold one does not contradict: |slope − s| ≤ √(half² + (1.96 PART s)²).
+
+    The part that grows with s can make it steep, but not put it on the other side of zero.
+
+    >>> low, high = _held(-0.2, 0.1)
+    >>> low < -0.3 and -0.1 < high < 0
+    True
+    """
+    rest = 1 - (Z95 * PART) ** 2
+    root = math.sqrt(slope**2 - rest * (slope**2 - half**2))
+    return (slope - root) / rest, (slope + root) / rest
+
+
+def _of_tests(twins: TwinSet) -> tuple[float, float]:
+    """Standard errors that the choice of the test samples leaves: in the slope foretold, and in the doubling to come.
+
+    All twins answer the same samples, so the points' outcomes are taken together sample by sample, each relative to its
+    mean. The doubling to come will change other samples, about as much as the last one did.
+    """
+    points = [_relative(twins, kind) for kind in STEPS]
+    slope = sum((w * point for w, point in zip(WEIGHTS, points, strict=True)), np.zeros(1))
+    return float(standard_error(slope, ddof=1)), float(standard_error(points[2] - points[1], ddof=1))
+
+
+def _relative(twins: TwinSet, kind: str) -> Array:
+    """How wrong the twins of a kind are on each test sample, in the mean and relative to their mean [tests]."""
+    pairs = zip(twins.twins, twins.outcomes, strict=True)
+    found = [one.test for twin, one in pairs if (twin.kind, twin.family, twin.reached) == (kind, twins.family, True)]
+    mean = np.mean(found, axis=0)
+    wrong = mean if twins.about.task == "regression" else 1 - mean
+    return np.asarray(wrong / max(float(wrong.mean()), TINY))
 
 
 def _verdict_of_more(low: float, high: float) -> Effect:
