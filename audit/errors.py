@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 LINE_BREAKS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # that str.splitlines knows
+LONGEST = 4000  # characters of a sentence; a file may hold names without end
 ALLOCATION = ("allocate memory", "not enough memory", "bad_alloc", "bad allocation", "out of memory")
 
 
@@ -19,12 +20,16 @@ class AuditError(Exception):
 
     >>> str(AuditError("no column is called label among a, \x1dabel."))
     'no column is called label among a, \\x1dabel.'
+    >>> len(str(AuditError("holds " + "a, " * 99999)))
+    4003
     """
 
     exit_code = 2
 
     def __str__(self) -> str:
-        return LINE_BREAKS.sub(lambda found: repr(found[0])[1:-1], super().__str__())
+        text = LINE_BREAKS.sub(lambda found: repr(found[0])[1:-1], super().__str__())
+        half = LONGEST // 2  # what is wrong comes first, what to do about it last
+        return text if len(text) <= LONGEST else f"{text[:half]} … {text[-half:]}"
 
 
 class UsageError(AuditError):

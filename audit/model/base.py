@@ -173,6 +173,7 @@ def check_weights(tensors: Mapping[str, Any], path: Path) -> None:
 
 
 LONGEST = 60.0  # seconds of one forward pass that is tried
+MOST_OPERATORS = 40_000  # that a script runs in it, since each becomes one of a graph
 FREE_SIZES = (8, 16, 32, 64, 224)
 """What to try for sizes of a sample that a file leaves open."""
 SEED = 0
@@ -234,27 +235,32 @@ def reference_of(
 class Clock(TorchDispatchMode):
     """Ends what computes for too long, between two operators: a few words of a script can compute for days."""
 
-    def __init__(self, end: float) -> None:
+    def __init__(self, network: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.end = end
+        self.end, self.why = time.thread_time() + LONGEST, ""
+        self._left = MOST_OPERATORS if isinstance(network, torch.jit.ScriptModule) else math.inf
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if time.thread_time() > self.end:
+        self._left -= 1
+        if self._left < 0 or time.thread_time() > self.end:
+            what = (
+                f"runs more than {MOST_OPERATORS:,} operators" if self._left < 0 else f"takes over {LONGEST:g} seconds"
+            )
+            self.why = f"a forward pass of a few samples {what}, and an audit takes thousands of them"
             raise TimeoutError
         return func(*args, **(kwargs or {}))
 
 
 def runs(network: nn.Module, *x: Tensor) -> bool:
     """Whether a forward pass on x comes to an end, soon enough for an audit, which takes thousands of them."""
-    clock = Clock(time.thread_time() + LONGEST)
+    clock = Clock(network)
     try:
         with torch.no_grad(), quiet(), clock:
             network(*x)
     except Exception as error:  # a user's forward may raise anything; all of it means no
-        if time.thread_time() <= clock.end:
-            return False
-        words = f"a forward pass of {len(x[0])} samples computes for more than {LONGEST:g} seconds"
-        raise ModelError(f"{words}, and an audit takes thousands of them; audit a smaller model.") from error
+        if clock.why:
+            raise ModelError(f"{clock.why}; audit a smaller model.") from error
+        return False
     return True
 
 

@@ -115,12 +115,18 @@ OVERHEAD = 2.0  # temporaries of autograd and of the measures, over what the est
 
 @torch.no_grad()
 def bytes_per_sample(
-    network: nn.Module, example: Tensor, layers: tuple[DenseLayer, ...], outputs: int, side_by_side: bool = True
+    network: nn.Module,
+    example: Tensor,
+    layers: tuple[DenseLayer, ...],
+    outputs: int,
+    side_by_side: bool = True,
+    to_input: bool = True,
 ) -> int:
     """Upper estimate of what one sample needs in a forward and `outputs` backward passes.
 
     Activations once, their gradients once, or once per output where the backward passes run side by side, and for each
-    dense layer its input, answer and Jacobian; at other layers' answers, the signals of the scores held at once.
+    dense layer its input, answer and Jacobian; at other layers' answers, the signals of the scores held at once. The
+    Jacobian in the input only where backward passes go down `to_input`.
     """
     counted, observed = [example.numel()], [0]
 
@@ -139,7 +145,7 @@ def bytes_per_sample(
     activations, answers = (sum(parts) / len(example) for parts in (counted, observed))
     dense = sum(_layer_numbers(layer, outputs) for layer in layers)
     size = torch.finfo(next(network.parameters()).dtype).bits // 8
-    if entrance(layers) is None:  # ∂f/∂input comes from the backward passes, and is looked at in float64
+    if to_input and entrance(layers) is None:  # ∂f/∂input comes from the backward passes, and is looked at in float64
         dense += outputs * (int((1 + 8 / size) * example.numel() / len(example)) + outputs)
     held = 0.0 if side_by_side else answers * min(outputs, scores_together(int(answers)))
     return int(size * (OVERHEAD * (activations * (1 + (outputs if side_by_side else 1)) + dense) + held))
@@ -158,7 +164,9 @@ def _layer_numbers(layer: DenseLayer, outputs: int) -> int:
     return numbers + 3 * layer.tokens * layer.in_features + outputs * layer.patches.channels * prod(layer.patches.space)
 
 
-def without_what_does_not_fit(network: nn.Module, example: Tensor, layers: Layers, outputs: int, room: int) -> Layers:
+def without_what_does_not_fit(
+    network: nn.Module, example: Tensor, layers: Layers, outputs: int, room: int, to_input: bool = True
+) -> Layers:
     """The layers, without the largest convolutions where one batch like `example` would not fit into `room` with them.
 
     Dense layers are never left out: where they do not fit, the whole audit does not.
@@ -166,7 +174,7 @@ def without_what_does_not_fit(network: nn.Module, example: Tensor, layers: Layer
     kept, passed = list(layers.dense), list(layers.passed_by)
     convolutions = [layer for layer in kept if layer.patches is not None]
     for largest in sorted(convolutions, key=lambda layer: _layer_numbers(layer, outputs), reverse=True):
-        needed = len(example) * bytes_per_sample(network, example, tuple(kept), outputs, side_by_side=False)
+        needed = len(example) * bytes_per_sample(network, example, tuple(kept), outputs, False, to_input)
         if needed <= room or len(kept) == 1:
             break
         kept.remove(largest)

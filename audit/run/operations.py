@@ -63,7 +63,8 @@ def exact_operations(work: Workload, settings: Settings) -> dict[str, float]:
     inside = n * C * BACKWARD * (F if work.input_numbers else work.cost.behind)
     algebra = n * (2 * C * C * work.input_numbers + EIGH * C**3 * (1 + len(work.layers)))
     pool = min(n, settings.subsets * settings.subset_size)
-    grams = 2 * settings.subsets * settings.subset_size**2 * (work.beyond + _widths(work.layers))
+    products = min(settings.subsets * settings.subset_size**2, pool**2)  # of the whole pool, where these are fewer
+    grams = 2 * products * (work.beyond + _widths(work.layers))
     parts = {
         "forward": (PARITY + n + work.tests) * F,
         "flatness": layers,

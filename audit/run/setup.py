@@ -194,13 +194,14 @@ def _fitted(
     batch = model.input.batch
     example = _example(network, x, batch)
     outputs = scores(network, example[:batch]).shape[1] if plan.is_exact("flatness") else 1
-    layers = without_what_does_not_fit(network, example[: batch or 1], layers, outputs, room.free)
+    inside = plan.is_exact("sensitivity")
+    layers = without_what_does_not_fit(network, example[: batch or 1], layers, outputs, room.free, inside)
     convolves = has_convolutions(network)
     side_by_side = not convolves
-    per_sample = bytes_per_sample(network, example[:batch], layers.dense, outputs, side_by_side)
+    per_sample = bytes_per_sample(network, example[:batch], layers.dense, outputs, side_by_side, inside)
     if side_by_side and room.free < WORTHWHILE * per_sample:
         side_by_side = False
-        per_sample = bytes_per_sample(network, example[:batch], layers.dense, outputs, side_by_side)
+        per_sample = bytes_per_sample(network, example[:batch], layers.dense, outputs, side_by_side, inside)
     patches = any(layer.patches is not None for layer in layers.dense)  # they outweigh the backward passes
     chunk = chunk_size(per_sample, room.budget, room.standing, in_turn=convolves and not patches)
     return layers, Chunks(chunk, side_by_side, room.free - chunk * per_sample)

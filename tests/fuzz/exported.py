@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import warnings
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 EXPORTERS = {"dynamo": range(18, 24), "older": range(11, 21)}
-"""Their opsets."""
+"""PyTorch's, and their opsets."""
 ACTIVATIONS = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Softplus, nn.Mish)
 SAMPLES = 6
 
@@ -127,25 +127,15 @@ def _on_image(rng: random.Random, shape: tuple[int, ...]) -> nn.Module:
     return Resize(rng.choice((0.5, 1.5, 2.0)), rng.choice(("nearest", "bilinear")), rng.random() < 0.5)
 
 
-def written(network: nn.Module, x: Tensor, exporter: str, opset: int, path: Path) -> bool:
-    """The network as ONNX for any number of samples; False where the exporter itself gives up."""
+def write(network: nn.Module, x: Tensor, exporter: str, opset: int, path: Path) -> None:
+    """The network as ONNX for any number of samples."""
     dynamo = exporter == "dynamo"
     free = {"dynamic_shapes": ({0: torch.export.Dim("n", min=2)},)} if dynamo else {"dynamic_axes": {"x": {0: "n"}}}
+    options = {"input_names": ["x"], "opset_version": opset, "external_data": False}
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()), suppress(Exception):
+        with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             warnings.simplefilter("ignore")
-            torch.onnx.export(
-                network,
-                (x,),
-                str(path),
-                input_names=["x"],
-                opset_version=opset,
-                dynamo=dynamo,
-                external_data=False,
-                **free,
-            )
-            return True
+            torch.onnx.export(network, (x,), str(path), dynamo=dynamo, **options, **free)
     finally:
         logging.disable(logging.NOTSET)
-    return False

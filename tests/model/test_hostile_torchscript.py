@@ -139,9 +139,21 @@ def test_an_endless_loop_is_refused_before_it_runs(line: str, tmp_path: Path) ->
 
 def test_what_computes_for_days_in_few_words_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("audit.model.base.LONGEST", 0.2)
-    lines = "a = torch.ones([500, 500])\n    for i in range(999999):\n      a = torch.mm(a, a)"
+    lines = "a = torch.ones([500, 500])\n    for i in range(9999):\n      a = torch.mm(a, a)"
     path = edited(tmp_path, before(f"{lines}\n    input = torch.add(input, torch.mul(torch.sum(a), 0.))"))
-    with pytest.raises(ModelError, match=r"of 4 samples computes for more than 0.2 seconds, and an audit takes thous"):
+    with pytest.raises(ModelError, match=r"pass of a few samples takes over 0.2 seconds, and an audit takes thousands"):
+        audited(path)
+
+
+def test_code_without_end_is_refused_before_torch_reads_it(tmp_path: Path) -> None:
+    lines = "\n    ".join(["input = torch.tanh(input)"] * 40_001)
+    with pytest.raises(ModelError, match=r"linear\.py has more than 40,000 statements"):
+        audited(edited(tmp_path, before(lines)))
+
+
+def test_what_no_graph_could_hold_is_ended(tmp_path: Path) -> None:
+    path = edited(tmp_path, before("for i in range(50000):\n      input = torch.tanh(input)"))
+    with pytest.raises(ModelError, match="pass of a few samples runs more than 40,000 operators, and an audit takes"):
         audited(path)
 
 

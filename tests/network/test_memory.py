@@ -106,3 +106,10 @@ def test_many_outputs_fit_where_their_backward_passes_run_one_by_one() -> None:
     layers = find_layers(as_model(network, tuple(x.shape[1:])), x[:4]).dense
     apart, beside = (bytes_per_sample(network, x[:4], layers, 200, side_by_side=side) for side in (False, True))
     assert apart < beside
+
+
+def test_the_jacobian_in_the_input_counts_only_where_it_is_wanted() -> None:
+    network, x, _ = build("lenet")
+    layers = find_layers(as_model(network, tuple(x.shape[1:])), x[:4]).dense
+    inside, beside = (bytes_per_sample(network, x[:4], layers, 100, False, to_input) for to_input in (True, False))
+    assert inside - beside >= 100 * x[0].numel() * x.element_size()

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from audit.maths.blocks import HELD, blocks
 from audit.measures.consequences.block import Kind
 from audit.measures.consequences.samples import Answers, Samples, is_table
 from audit.measures.contract import Audit
@@ -220,34 +221,35 @@ def changed(weights: Sequence[Tensor], changes: Sequence[Tensor]) -> Iterator[No
 
 def rounding(network: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
     """Every weight matrix or kernel of the network, and what rounding it to 8 bits adds to it."""
-    weights: list[Tensor] = [
-        weight for weight in network.parameters() if weight.dim() > 1 and weight.is_floating_point()
-    ]
-    return weights, [rounded(weight.detach().double()) - weight.detach().double() for weight in weights]
+    weights = [weight.detach() for weight in network.parameters() if weight.dim() > 1 and weight.is_floating_point()]
+    return weights, [_rounding(weight) for weight in weights]
 
 
-def rounded(weight: Tensor) -> Tensor:
-    """A tensor in 8 bits, symmetric around 0.
-
-    >>> rounded(torch.tensor([[1.0, -0.5, 0.001]])).mul(127).tolist()
-    [[127.0, -64.0, 0.0]]
-    """
-    step = weight.abs().max() / LEVELS
-    return (weight / step).round() * step if step > 0 else weight
+def _rounding(weight: Tensor) -> Tensor:
+    """What rounding adds, computed in double precision, a few rows at a time, and kept in the weight's own."""
+    found, step = torch.empty_like(weight), max(float(weight.max()), -float(weight.min())) / LEVELS
+    for rows in blocks(len(weight), weight[0].numel(), HELD):
+        precise = weight[rows].double()
+        found[rows] = (precise / step).round() * step - precise if step > 0 else 0.0
+    return found
 
 
 def directions(weight: Tensor, pairs: int, seed: Sequence[int], by_neuron: bool) -> Iterator[Tensor]:
-    """Changes of W [out, …] for ε = 1: of norm ‖W‖ in a random direction, or each row by a random share of itself."""
+    """Changes of W [out, …] for ε = 1: of norm ‖W‖ in a random direction, or each row by a random share of itself.
+
+    Each is good until the next one is asked for.
+    """
     for pair in range(pairs):
         rng = np.random.default_rng([*seed, pair])
         if by_neuron:
             shares = torch.from_numpy(rng.standard_normal(len(weight))).reshape(-1, *[1] * (weight.dim() - 1))
-            delta = shares * weight.detach().double().cpu()
+            delta = shares.to(weight.dtype) * weight.detach().cpu()
         else:
             delta = torch.from_numpy(rng.standard_normal(tuple(weight.shape)))
-            delta *= float(weight.double().norm()) / float(delta.norm())
+            delta *= float(torch.linalg.vector_norm(weight, dtype=torch.float64)) / float(delta.norm())
+        delta = delta.to(weight.dtype)  # a large layer's changes take as much memory as all the rest
         yield delta
-        yield -delta
+        yield delta.neg_()
 
 
 @dataclass(frozen=True)

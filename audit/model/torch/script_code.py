@@ -124,6 +124,7 @@ LIBRARY = "torch.classes"  # objects that compiled code builds
 VALUE = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.UnaryOp, ast.USub, ast.Load, ast.Name, ast.Attribute)
 MAKERS = ("float", "int", "annotate", "inf", "nan", "torch.device")
 HOOKS = ("__setstate__", "__getstate__", "__del__")
+MOST_STATEMENTS = 40_000  # of one member of code; torch takes minutes for more
 LARGEST_CODE = 2**25  # bytes of one member of code or of a pickle
 
 
@@ -163,6 +164,8 @@ def _checked(name: str, content: bytes, sizes: Mapping[str, int]) -> bytes:
     if not name.endswith(".py"):
         return content
     tree = ast.parse(content.decode("utf-8"))
+    if sum(isinstance(node, ast.stmt) for node in ast.walk(tree)) > MOST_STATEMENTS:
+        raise ValueError(f"{name} has more than {MOST_STATEMENTS:,} statements")
     for statement in tree.body:
         _check_statement(statement)
     return ast.unparse(tree).encode() + b"\n"

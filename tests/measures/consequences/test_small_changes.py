@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from live_bytes import LiveBytes
 from made_audits import AuditMaker, as_data, as_model
 from references import consequences as reference
 from tolerances import EXACT, ROUNDING
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 
 from audit.maths.resample import TEST
 from audit.measures.consequences.block import Consequence, Consequences, Kind
-from audit.measures.consequences.changes import changed, moved, rounded
+from audit.measures.consequences.changes import changed, directions, moved, rounding
 from audit.measures.consequences.measure import CONSTANT, Effort, measure_consequences
 from audit.measures.consequences.samples import Samples
 from audit.measures.contract import Audit
@@ -231,7 +232,22 @@ def test_scores_that_are_no_longer_finite_are_left_out_by_name(make_audit: Audit
 
 
 def test_eight_bits_have_127_steps_to_either_side() -> None:
-    weight = torch.linspace(-1, 1, 1001, dtype=torch.float64)[:, None]
-    found = rounded(weight)
-    assert len(found.unique()) == 255 and float((found - weight).abs().max()) <= 0.5 / 127 + 1e-15
-    assert torch.equal(rounded(torch.zeros(2, 2)), torch.zeros(2, 2))
+    layer = nn.Linear(1, 1001).double()
+    layer.weight.data = torch.linspace(-1, 1, 1001, dtype=torch.float64)[:, None]
+    (weight,), (change,) = rounding(layer)
+    assert len((weight + change).mul(127).round().unique()) == 255 and float(change.abs().max()) <= 0.5 / 127 + 1e-15
+    nn.init.zeros_(layer.weight)
+    assert torch.equal(rounding(layer)[1][0], torch.zeros(1001, 1, dtype=torch.float64))
+
+
+def test_the_changes_of_a_large_layer_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("audit.measures.consequences.changes.HELD", 1 << 16)
+    layer = nn.Linear(1000, 2000)
+    of_weights = 4 * layer.weight.numel()
+    with LiveBytes() as live:
+        rounding(layer)
+    assert live.peak < 2.2 * of_weights  # the weights themselves, and their changes
+    with LiveBytes() as live:
+        for delta in directions(layer.weight.detach(), 1, (0, 0, 0), by_neuron=False):
+            assert delta.dtype == torch.float32
+    assert live.peak < 4.2 * of_weights  # … which are drawn in double precision
