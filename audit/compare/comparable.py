@@ -13,7 +13,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.compare import OBSERVED, OF_NETWORK, ON_SAMPLES, Matched, Number, of_layers, skipped, verdict
+from audit.compare import OBSERVED, OF_NETWORK, ON_SAMPLES, Matched, Named, Number, of_layers, skipped, verdict
 from audit.compare.differences import pair, same_samples
 from audit.errors import UsageError
 from audit.maths.intervals import mean_interval
@@ -35,14 +35,6 @@ NETWORK = ("layers.", "network.")  # what was measured inside the network
 BLOCKS = {entry.key for entry in CATALOGUE if entry.follows_train_loss}
 WHATEVER_THE_SCALE = {"dimensionality", "mean_rank", "rank_deficient_samples", "degenerate_inputs", "units_active"}
 """Numbers of those blocks that stay the same when all scores are multiplied by one factor."""
-
-
-@dataclass(frozen=True)
-class Named:
-    """A report and the path it is known by."""
-
-    name: str
-    report: Report
 
 
 def check_comparable(first: Named, others: Sequence[Named]) -> None:

@@ -20,6 +20,7 @@ from audit.compare import (
     ChangedSample,
     ChangedSamples,
     Comparison,
+    Named,
     Number,
     Side,
     skipped,
@@ -27,7 +28,6 @@ from audit.compare import (
 )
 from audit.compare.comparable import (
     AtOneLoss,
-    Named,
     check_comparable,
     network_numbers,
     samples_notes,

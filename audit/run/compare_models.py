@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from audit.compare import Comparison, Matched
-from audit.compare.comparable import AtOneLoss, Measured, Named
+from audit.compare import Comparison, Matched, Named
+from audit.compare.comparable import AtOneLoss, Measured
 from audit.compare.compare import compare_reports
 from audit.curvature import LayerHessian
 from audit.maths.decompositions import largest_singular_value
