@@ -166,9 +166,9 @@ def _minimum(m: Array) -> float:
     beta = high
     for _ in range(STEPS):
         slopes = slopes_at(m, beta)
-        slope, bend = float(slopes.first.mean()), float(slopes.second.mean())
+        slope, curvature = float(slopes.first.mean()), float(slopes.second.mean())
         low, high = (beta, high) if slope < 0 else (low, beta)
-        newton = beta - slope / bend if bend > 0 else low
+        newton = beta - slope / curvature if curvature > 0 else low
         here = newton if low < newton < high else (low + high) / 2
         if abs(here - beta) <= CLOSE * beta:
             break
@@ -182,11 +182,11 @@ def _half_width(slopes: Slopes, beta: float, sample: NDArray[np.int64] | None) -
     With Σ ℓ″ it is that of Fisher's information, right if f/T is calibrated, with Σ ℓ′² Huber's (1967) sandwich, right
     either way but too sure where few answers are wrong. Of samples with several answers, ℓ′ is the sum over these.
     """
-    bend, first = float(slopes.second.sum()), slopes.first
+    curvature, first = float(slopes.second.sum()), slopes.first
     if sample is not None:
         first = cluster_sums(first[:, None], sample, int(sample[-1]) + 1)[:, 0]
-    spread = math.sqrt(max(float((first**2).sum()), bend))
-    return Z95 * spread / (beta * bend) if bend > 0 else math.inf
+    spread = math.sqrt(max(float((first**2).sum()), curvature))
+    return Z95 * spread / (beta * curvature) if curvature > 0 else math.inf
 
 
 # Are the errors of a regression on test those of train? Residuals e = prediction − target, output by output.
