@@ -24,7 +24,7 @@ from audit.network import dense_only
 from audit.network.record import Record
 from audit.report.blocks import Check, skipped, worst
 
-CANCELLED = 0.1  # at a minimum the samples' pulls cancel; noise alone leaves about 1/√n of a typical pull
+CANCELLED = 0.1  # at a minimum the samples' gradients cancel; noise alone leaves about 1/√n of a typical one
 
 
 def run_checks(audit: Audit, results: Results) -> list[Check]:
@@ -39,6 +39,9 @@ def run_checks(audit: Audit, results: Results) -> list[Check]:
         check_single_precision(audit),
         *check_assumptions(audit, results),
     ]
+
+
+# What the papers assume of a model: read off the results, and no fault where it does not hold.
 
 
 def check_assumptions(audit: Audit, results: Results) -> list[Check]:
@@ -193,9 +196,6 @@ def _bounds(results: Results) -> Check:
     named = f" Broken: {', '.join(broken)}." if broken else ""
     words = f"Bounds whose left side exceeds the right, of {len(judged)} that could be judged.{named}"
     return worst(*which, len(broken), 0, words, ["sensitivity"])
-
-
-__all__ = ["run_checks"]
 
 
 # Does the same come out twice, and does it come out in single precision too?

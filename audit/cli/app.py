@@ -23,8 +23,7 @@ from audit.settings import flag
 from audit.settings.limits import report_text
 
 if TYPE_CHECKING:
-    from audit.compare import Comparison
-    from audit.compare.comparable import Named
+    from audit.compare import Comparison, Named
     from audit.measures import Report
     from audit.render.write import Written
     from audit.report.blocks import Gallery
@@ -96,7 +95,7 @@ def drawing(path: Path) -> Iterator[None]:
 
 def named_report(path: Path) -> Named:
     """A report.json under its own name, to compare."""
-    from audit.compare.comparable import Named
+    from audit.compare import Named
 
     return Named(str(path), read_report(path))
 
@@ -182,7 +181,7 @@ def compared(baseline: Path | None, name: str, report: Report, shown: Gallery | 
     """What changed from the baseline's report to this one; None without a baseline. `shown`: changed samples."""
     if baseline is None:
         return None
-    from audit.compare.comparable import Named
+    from audit.compare import Named
     from audit.compare.compare import compare_reports
 
     return compare_reports(named_report(baseline), Named(name, report), command_line(), shown=shown)

@@ -19,8 +19,7 @@ from audit.settings import Settings
 from audit.settings.config import config_files, resolve
 
 if TYPE_CHECKING:
-    from audit.compare import Comparison
-    from audit.compare.comparable import Named
+    from audit.compare import Comparison, Named
 
 Compared = Annotated[
     list[Path] | None,
@@ -103,7 +102,7 @@ def _members(text: str) -> list[Named]:
     if not names:
         raise UsageError(f"--group {text!r}: names no report; give a.json,b.json or the folder that holds them.")
     if Path(text).is_dir():
-        from audit.compare.recipes import read_folder
+        from audit.compare import read_folder
 
         return read_folder(Path(text))
     return [named_report(Path(name)) for name in names]

@@ -25,8 +25,8 @@ def history(
     quiet: Quiet = False,
 ) -> None:
     """Draw every number of the reports in DIR over time."""
+    from audit.compare import read_folder
     from audit.compare.history.timeline import trace_history
-    from audit.compare.recipes import read_folder
     from audit.render import check_writable
     from audit.render.comparison_pages import chosen_pages, write_history
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from audit.report.conduct import Plan
     from audit.report.fields import Interval
 
-
 KEPT = "\n\t"
 RED, GREEN, YELLOW, BLUE = 31, 32, 33, 34
 COLOURS = {
@@ -113,6 +112,9 @@ def any_alphabet(*streams: TextIO | None) -> None:
     for stream in streams:
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+
+
+# What is said of an audit and of a plan.
 
 
 def print_outcome(

@@ -2,17 +2,23 @@
 
 Here is what a comparison is and which numbers it has, as plain values; its JSON is a contract, too. `comparable.py`
 refuses what would mean nothing, `differences.py` pairs two models on the samples that both reports have, `compare.py`
-puts two models side by side and `recipes.py` two recipes.
+puts two models side by side and `recipes.py` two recipes. Reports are found in a folder here, too.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from audit.errors import UsageError
+from audit.measures import Report
 from audit.measures.catalogue import CATALOGUE
 from audit.report.blocks import FeatureValue, Thumbnail
 from audit.report.fields import Compared, Document, Interval, Kind, says
+from audit.settings.limits import refuse_outside, report_text
 
 SCHEMA = "gen-audit/compare/1"
 BETTER, WORSE = "better", "worse"  # where one side is the good one: test error and test loss
@@ -163,3 +169,50 @@ def verdict(entry: Compared, difference: float, ci95: Interval, identical: bool 
     if difference > 0:
         return WORSE if entry.judged else HIGHER
     return BETTER if entry.judged else LOWER
+
+
+# Reports, and where they are found.
+
+
+@dataclass(frozen=True)
+class Named:
+    """A report and the path it is known by."""
+
+    name: str
+    report: Report
+
+
+ANY_REPORT = re.compile(r"gen-audit/\d+")  # of whichever schema; one that cannot be read must not go unnoticed
+
+
+def read_folder(folder: Path) -> list[Named]:
+    """Every report in the folder and its subfolders, the oldest first; other JSON files are passed over."""
+    found = [Named(str(path), report) for path in report_files(folder) if (report := report_in(path))]
+    if not found:
+        raise UsageError(f"{folder}: holds no report of gen-audit; put report.json files into it, or into its folders.")
+    return sorted(found, key=lambda each: (each.report.created, each.name))
+
+
+def report_files(folder: Path) -> list[Path]:
+    """Every file of the folder and its subfolders that may be a report."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: is no folder; name the one that holds the report.json files.")
+    found = sorted(path for path in folder.rglob("*.json") if path.is_file())  # a pipe would be waited for
+    for path in found:
+        refuse_outside(path, folder, "folder of reports")
+    return found
+
+
+def report_in(path: Path) -> Report | None:
+    """The report in a file, or None where the file is something else; a damaged report is an error."""
+    text = report_text(path)
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError:
+        return None
+    except (ValueError, RecursionError):  # a number of thousands of digits, nested too deep
+        found = ANY_REPORT.search(text)
+        document = {"schema": found[0] if found else None}
+    if not isinstance(document, dict) or not ANY_REPORT.fullmatch(str(document.get("schema"))):
+        return None
+    return Report.from_json(text, str(path))

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.compare import OBSERVED, OF_NETWORK, ON_SAMPLES, Matched, Number, of_layers, skipped, verdict
+from audit.compare import OBSERVED, OF_NETWORK, ON_SAMPLES, Matched, Named, Number, of_layers, skipped, verdict
 from audit.compare.differences import pair, same_samples
 from audit.errors import UsageError
 from audit.maths.intervals import mean_interval
@@ -35,14 +35,6 @@ NETWORK = ("layers.", "network.")  # what was measured inside the network
 BLOCKS = {entry.key for entry in CATALOGUE if entry.follows_train_loss}
 WHATEVER_THE_SCALE = {"dimensionality", "mean_rank", "rank_deficient_samples", "degenerate_inputs", "units_active"}
 """Numbers of those blocks that stay the same when all scores are multiplied by one factor."""
-
-
-@dataclass(frozen=True)
-class Named:
-    """A report and the path it is known by."""
-
-    name: str
-    report: Report
 
 
 def check_comparable(first: Named, others: Sequence[Named]) -> None:
@@ -143,6 +135,9 @@ def at_one_train_loss(old: Report, new: Report) -> bool:
     """Whether numbers that follow the train loss may stand side by side; for regression they always may."""
     losses = old.gap.train_loss, new.gap.train_loss
     return new.model.task == "regression" or abs(losses[0] - losses[1]) <= MATCHED * max(losses)
+
+
+# The numbers from inside the two networks, side by side.
 
 
 @dataclass(frozen=True)

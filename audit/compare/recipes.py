@@ -1,28 +1,23 @@
-"""Compares two recipes from several seeds of each, whose spread is in every interval; and finds reports in a folder."""
+"""Compares two recipes from several seeds of each, whose spread is in every interval."""
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from audit import __version__
-from audit.compare import OBSERVED, PRIMARY, SCHEMA, VOID, Comparison, Number, skipped, verdict
-from audit.compare.comparable import Named, check_comparable, why_void
+from audit.compare import OBSERVED, PRIMARY, SCHEMA, VOID, Comparison, Named, Number, skipped, verdict
+from audit.compare.comparable import check_comparable, why_void
 from audit.compare.compare import now, only_in, side_of, voided
 from audit.compare.differences import pair
 from audit.compare.sentences import family_note, primary_note, recipes_headline
 from audit.errors import UsageError
 from audit.maths.intervals import student_quantile
-from audit.measures import Report
 from audit.report.fields import Compared
-from audit.settings.limits import refuse_outside, report_text
 
 Array = NDArray[np.float64]
 NOT_OF_RECIPES = (
@@ -159,42 +154,3 @@ def compare_recipes(splits: Sequence[tuple[Array, Array]]) -> RecipeDifference:
 def _part(values: Array) -> Part:
     """Variance of the mean of `values`, and its degrees of freedom."""
     return float(values.var(ddof=1) / len(values)), len(values) - 1
-
-
-# Finds the reports in a folder.
-
-
-ANY_REPORT = re.compile(r"gen-audit/\d+")  # of whichever schema; one that cannot be read must not go unnoticed
-
-
-def read_folder(folder: Path) -> list[Named]:
-    """Every report in the folder and its subfolders, the oldest first; other JSON files are passed over."""
-    found = [Named(str(path), report) for path in report_files(folder) if (report := report_in(path))]
-    if not found:
-        raise UsageError(f"{folder}: holds no report of gen-audit; put report.json files into it, or into its folders.")
-    return sorted(found, key=lambda each: (each.report.created, each.name))
-
-
-def report_files(folder: Path) -> list[Path]:
-    """Every file of the folder and its subfolders that may be a report."""
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: is no folder; name the one that holds the report.json files.")
-    found = sorted(path for path in folder.rglob("*.json") if path.is_file())  # a pipe would be waited for
-    for path in found:
-        refuse_outside(path, folder, "folder of reports")
-    return found
-
-
-def report_in(path: Path) -> Report | None:
-    """The report in a file, or None where the file is something else; a damaged report is an error."""
-    text = report_text(path)
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError:
-        return None
-    except (ValueError, RecursionError):  # a number of thousands of digits, nested too deep
-        found = ANY_REPORT.search(text)
-        document = {"schema": found[0] if found else None}
-    if not isinstance(document, dict) or not ANY_REPORT.fullmatch(str(document.get("schema"))):
-        return None
-    return Report.from_json(text, str(path))

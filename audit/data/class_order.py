@@ -11,87 +11,71 @@ from numpy.typing import NDArray
 
 from audit.report.conduct import WIDE, ClassOrder, Trial
 
-# The best one-to-one assignment of rows to columns, and the chance of as many heads in tosses of a fair coin.
+# Do the labels mean the model's outputs in another order? Asked always: two swapped classes hide in good scores.
 
 
-def best_assignment(gain: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The column of each row, all different, with the largest total of gain [C, C] (Kuhn 1955, Munkres 1957).
+MOSTLY = 2 / 3  # of the answers within a circle that must go to the next class, not to the own one
 
-    Shortest augmenting paths with dual prices u of rows and v of columns, one row after the other: C³ at most, and C²
-    where most rows take their own column.
+Classes = NDArray[np.int64]
 
-    >>> best_assignment(np.array([[5.0, 9.0], [8.0, 7.0]])).tolist()
-    [1, 0]
+
+def class_order(labels: Classes, answers: Classes, names: Sequence[str], as_stored: Sequence[str]) -> ClassOrder:
+    """The order of the classes that the answers [n] to samples with these labels [n] speak for.
+
+    On every second sample of each class the best one-to-one assignment of labels to answers is found, and each circle
+    of classes in it is tested on the other samples: are those of its classes answered by the next class in the circle
+    rather than by their own? Were the order right, each such answer would at best be a fair coin's, also of two classes
+    that look alike. `as_stored` are the classes as `--classes` has to name them.
     """
-    cost = gain.max() - gain
-    C = len(cost)
-    u, v = np.zeros(C), np.zeros(C)
-    row_of = np.full(C, -1)
-    for start in range(C):
-        _augment(cost, start, u, v, row_of)
-    columns = np.empty(C, np.int64)
-    columns[row_of] = np.arange(C)
-    return columns
+    first = _every_second(labels)
+    own = np.arange(len(names))
+    found = best_assignment(
+        2.0 * len(names) * _confusion(labels[first], answers[first], len(names)) + np.eye(len(names))
+    )
+    tested, circles = _confusion(labels[~first], answers[~first], len(names)), cycles(found)
+    chances = {tuple(circle): len(circles) * _chance_of_circle(tested, circle, found) for circle in circles}
+    wrong = [circle for circle, chance in chances.items() if chance <= RARELY]
+    meant = own.copy()  # of each label, the output that means it
+    for circle in wrong:
+        meant[list(circle)] = found[list(circle)]
+    moved = [label for circle in wrong for label in circle]
+    label_of = np.argsort(meant)
+    return ClassOrder(
+        samples=len(labels),
+        moved=[names[label] for label in moved],
+        right=float((answers == labels).mean()),
+        right_if_moved=float((answers == meant[labels]).mean()),
+        p_value=min(1.0, max((chances[circle] for circle in wrong), default=min(chances.values(), default=1.0))),
+        cure=f"--classes {_quoted([as_stored[label] for label in label_of])}" if moved else "",
+    )
 
 
-def _augment(
-    cost: NDArray[np.float64],
-    start: int,
-    u: NDArray[np.float64],
-    v: NDArray[np.float64],
-    row_of: NDArray[np.int64],
-) -> None:
-    """Gives row `start` a column, moving others on along the cheapest path; brings prices and `row_of` up to date."""
-    C = len(cost)
-    reach, before, done = np.full(C, np.inf), np.full(C, -1), np.zeros(C, bool)
-    row, column, length = start, -1, 0.0
-    while True:
-        through = length + cost[row] - u[row] - v
-        nearer = ~done & (through < reach)
-        reach[nearer], before[nearer] = through[nearer], column
-        column = int(np.where(done, np.inf, reach).argmin())
-        length = float(reach[column])
-        if row_of[column] < 0:
-            break
-        done[column] = True
-        row = int(row_of[column])
-    u[start] += length
-    u[row_of[done]] += length - reach[done]
-    v[done] -= length - reach[done]
-    while column >= 0:
-        previous = int(before[column])
-        row_of[column] = start if previous < 0 else row_of[previous]
-        column = previous
+def _chance_of_circle(counts: NDArray[np.float64], circle: Sequence[int], meant: Classes) -> float:
+    """Of as many answers by the next class, among those by it and by the own one; 1 where they are not most."""
+    own = sum(int(counts[label, label]) for label in circle)
+    other = sum(int(counts[label, meant[label]]) for label in circle)
+    return sign_test(other, own + other) if other >= MOSTLY * (own + other) > 0 else 1.0
 
 
-def cycles(permutation: NDArray[np.int64]) -> list[list[int]]:
-    """The cycles of a permutation that move something, each from its smallest member on.
-
-    >>> cycles(np.array([1, 0, 2, 4, 5, 3]))
-    [[0, 1], [3, 4, 5]]
-    """
-    found, seen = [], set()
-    for first in range(len(permutation)):
-        cycle, at = [], first
-        while at not in seen:
-            seen.add(at)
-            cycle.append(at)
-            at = int(permutation[at])
-        found += [cycle] if len(cycle) > 1 else []
-    return found
+def _confusion(labels: Classes, answers: Classes, classes: int) -> NDArray[np.float64]:
+    """Samples by label (row) and answer (column) [C, C]."""
+    return np.bincount(classes * labels + answers, minlength=classes**2).reshape(classes, classes).astype(np.float64)
 
 
-def sign_test(heads: int, tosses: int) -> float:
-    """The chance that a fair coin gives at least so many heads: one side of the exact sign test.
+def _every_second(labels: Classes) -> NDArray[np.bool_]:
+    """Every second sample of each class [n]."""
+    order = np.argsort(labels, kind="stable")
+    place = np.empty(len(labels), np.int64)
+    starts = np.searchsorted(labels[order], labels[order])
+    place[order] = np.arange(len(labels)) - starts
+    return np.asarray(place % 2 == 0)
 
-    >>> round(1024 * sign_test(10, 10), 9), sign_test(0, 5)
-    (1.0, 1.0)
-    """
-    if heads <= 0:
-        return 1.0
-    whole = math.lgamma(tosses + 1) - tosses * math.log(2)
-    logs = [whole - math.lgamma(k + 1) - math.lgamma(tosses - k + 1) for k in range(heads, tosses + 1)]
-    return min(1.0, math.fsum(math.exp(log) for log in logs))
+
+def _quoted(names: Sequence[str]) -> str:
+    """Names for a command line."""
+    joined = ",".join(names)
+    plain = all(character.isalnum() or character in "_-.,+:@/" for character in joined)
+    return joined if plain else "'" + joined.replace("'", "'\\''") + "'"
 
 
 # Is another preprocessing much better than the one in use? Judged by what the model knows with each.
@@ -198,69 +182,84 @@ def _less_sure(other: Trial, now: Trial, constant: float, samples: int) -> bool:
     return absurd and as_much and other.sharpness > TOO_SURE and other.loss <= BY_HALF * now.loss
 
 
-# Do the labels mean the model's outputs in another order? Asked always: two swapped classes hide in good scores.
+# The best one-to-one assignment of rows to columns, and the chance of as many heads in tosses of a fair coin.
 
 
-# one correctly labelled model in a thousand, that may be called misordered
-MOSTLY = 2 / 3  # of the answers within a circle that must go to the next class, not to the own one
+def best_assignment(gain: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The column of each row, all different, with the largest total of gain [C, C] (Kuhn 1955, Munkres 1957).
 
-Classes = NDArray[np.int64]
+    Shortest augmenting paths with dual prices u of rows and v of columns, one row after the other: C³ at most, and C²
+    where most rows take their own column.
 
-
-def class_order(labels: Classes, answers: Classes, names: Sequence[str], as_stored: Sequence[str]) -> ClassOrder:
-    """The order of the classes that the answers [n] to samples with these labels [n] speak for.
-
-    On every second sample of each class the best one-to-one assignment of labels to answers is found, and each circle
-    of classes in it is tested on the other samples: are those of its classes answered by the next class in the circle
-    rather than by their own? Were the order right, each such answer would at best be a fair coin's, also of two classes
-    that look alike. `as_stored` are the classes as `--classes` has to name them.
+    >>> best_assignment(np.array([[5.0, 9.0], [8.0, 7.0]])).tolist()
+    [1, 0]
     """
-    first = _every_second(labels)
-    own = np.arange(len(names))
-    found = best_assignment(
-        2.0 * len(names) * _confusion(labels[first], answers[first], len(names)) + np.eye(len(names))
-    )
-    tested, circles = _confusion(labels[~first], answers[~first], len(names)), cycles(found)
-    chances = {tuple(circle): len(circles) * _chance_of_circle(tested, circle, found) for circle in circles}
-    wrong = [circle for circle, chance in chances.items() if chance <= RARELY]
-    meant = own.copy()  # of each label, the output that means it
-    for circle in wrong:
-        meant[list(circle)] = found[list(circle)]
-    moved = [label for circle in wrong for label in circle]
-    label_of = np.argsort(meant)
-    return ClassOrder(
-        samples=len(labels),
-        moved=[names[label] for label in moved],
-        right=float((answers == labels).mean()),
-        right_if_moved=float((answers == meant[labels]).mean()),
-        p_value=min(1.0, max((chances[circle] for circle in wrong), default=min(chances.values(), default=1.0))),
-        cure=f"--classes {_quoted([as_stored[label] for label in label_of])}" if moved else "",
-    )
+    cost = gain.max() - gain
+    C = len(cost)
+    u, v = np.zeros(C), np.zeros(C)
+    row_of = np.full(C, -1)
+    for start in range(C):
+        _augment(cost, start, u, v, row_of)
+    columns = np.empty(C, np.int64)
+    columns[row_of] = np.arange(C)
+    return columns
 
 
-def _chance_of_circle(counts: NDArray[np.float64], circle: Sequence[int], meant: Classes) -> float:
-    """Of as many answers by the next class, among those by it and by the own one; 1 where they are not most."""
-    own = sum(int(counts[label, label]) for label in circle)
-    other = sum(int(counts[label, meant[label]]) for label in circle)
-    return sign_test(other, own + other) if other >= MOSTLY * (own + other) > 0 else 1.0
+def _augment(
+    cost: NDArray[np.float64],
+    start: int,
+    u: NDArray[np.float64],
+    v: NDArray[np.float64],
+    row_of: NDArray[np.int64],
+) -> None:
+    """Gives row `start` a column, moving others on along the cheapest path; brings prices and `row_of` up to date."""
+    C = len(cost)
+    reach, before, done = np.full(C, np.inf), np.full(C, -1), np.zeros(C, bool)
+    row, column, length = start, -1, 0.0
+    while True:
+        through = length + cost[row] - u[row] - v
+        nearer = ~done & (through < reach)
+        reach[nearer], before[nearer] = through[nearer], column
+        column = int(np.where(done, np.inf, reach).argmin())
+        length = float(reach[column])
+        if row_of[column] < 0:
+            break
+        done[column] = True
+        row = int(row_of[column])
+    u[start] += length
+    u[row_of[done]] += length - reach[done]
+    v[done] -= length - reach[done]
+    while column >= 0:
+        previous = int(before[column])
+        row_of[column] = start if previous < 0 else row_of[previous]
+        column = previous
 
 
-def _confusion(labels: Classes, answers: Classes, classes: int) -> NDArray[np.float64]:
-    """Samples by label (row) and answer (column) [C, C]."""
-    return np.bincount(classes * labels + answers, minlength=classes**2).reshape(classes, classes).astype(np.float64)
+def cycles(permutation: NDArray[np.int64]) -> list[list[int]]:
+    """The cycles of a permutation that move something, each from its smallest member on.
+
+    >>> cycles(np.array([1, 0, 2, 4, 5, 3]))
+    [[0, 1], [3, 4, 5]]
+    """
+    found, seen = [], set()
+    for first in range(len(permutation)):
+        cycle, at = [], first
+        while at not in seen:
+            seen.add(at)
+            cycle.append(at)
+            at = int(permutation[at])
+        found += [cycle] if len(cycle) > 1 else []
+    return found
 
 
-def _every_second(labels: Classes) -> NDArray[np.bool_]:
-    """Every second sample of each class [n]."""
-    order = np.argsort(labels, kind="stable")
-    place = np.empty(len(labels), np.int64)
-    starts = np.searchsorted(labels[order], labels[order])
-    place[order] = np.arange(len(labels)) - starts
-    return np.asarray(place % 2 == 0)
+def sign_test(heads: int, tosses: int) -> float:
+    """The chance that a fair coin gives at least so many heads: one side of the exact sign test.
 
-
-def _quoted(names: Sequence[str]) -> str:
-    """Names for a command line."""
-    joined = ",".join(names)
-    plain = all(character.isalnum() or character in "_-.,+:@/" for character in joined)
-    return joined if plain else "'" + joined.replace("'", "'\\''") + "'"
+    >>> round(1024 * sign_test(10, 10), 9), sign_test(0, 5)
+    (1.0, 1.0)
+    """
+    if heads <= 0:
+        return 1.0
+    whole = math.lgamma(tosses + 1) - tosses * math.log(2)
+    logs = [whole - math.lgamma(k + 1) - math.lgamma(tosses - k + 1) for k in range(heads, tosses + 1)]
+    return min(1.0, math.fsum(math.exp(log) for log in logs))

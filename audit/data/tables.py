@@ -82,7 +82,7 @@ def _take(table: Any, path: Path, features: tuple[str, ...], rows: Rows) -> Arra
     return matrix(chosen if len(rows) == table.num_rows else chosen.take(rows))
 
 
-# for a model that prepares its own inputs: columns by its names for them, text and missing values as they are
+# For a model that prepares its own inputs: columns by its names for them, text and missing values as they are.
 
 
 def read_raw(files: tuple[Path, ...], layout: str, settings: Settings, preparation: Preparation) -> Stored:
@@ -112,6 +112,9 @@ def _take_raw(table: Any, features: tuple[str, ...], rows: Rows) -> Array:
     for place, column in enumerate(table.select(list(features)).take(rows).columns):
         out[:, place] = column.to_pylist()
     return out
+
+
+# What columns hold, as numbers: features, labels, and a sentence for each that is none.
 
 
 def check_features(table: Any, path: Path, features: tuple[str, ...]) -> None:

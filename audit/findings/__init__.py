@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
-from audit.findings.bottom_line import bottom_line
+from audit.findings.bottom_line import draw_bottom_line
 from audit.findings.rule import (
     FindingRule,
     Observation,
@@ -51,7 +51,7 @@ def add_findings(report: Report) -> Report:
     shown = {finding.id for finding in first_page(findings)}
     marked = [replace(finding, first_page=finding.id in shown) for finding in findings]
     judged = replace(report, findings=marked, not_judged=not_judged(report))
-    return replace(judged, bottom_line=bottom_line(judged))
+    return replace(judged, bottom_line=draw_bottom_line(judged))
 
 
 def _settled(finding: Finding) -> bool:

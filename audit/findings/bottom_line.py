@@ -49,7 +49,7 @@ CARD = Card(
 )
 
 
-def bottom_line(report: Report) -> BottomLine:
+def draw_bottom_line(report: Report) -> BottomLine:
     """From the gap and the findings of a report, which must be there."""
     why = why_no_gap(report) or (BROKEN if "gap" in broken_blocks(report) else None)
     if why is not None:

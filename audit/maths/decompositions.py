@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 SQUARED_SPREAD = 1e-4  # λ_min/λ_max of the Gram matrix below which its eigenvalues are not good to 1e-11
-VOLUME_SPREAD = 1e-7  # … below which the sum of their logarithms is not good to 1e-9 of itself
+VOLUME_SPREAD = 1e-6  # … below which the sum of their logarithms is not good to 1e-10
 DROWNED = 1e-11  # λ_min/λ_max of the Gram matrix that rounding alone may bring about
 SMALLEST_SQUARE = 1e-200  # below it, and above its inverse, a matrix is scaled before it is squared
 

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from audit.model.base import Model
 
-
-__all__ = ["canonical_form", "load_model"]
-
 REMEDY = "export or copy the model again"
 
 

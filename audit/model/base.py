@@ -172,6 +172,9 @@ def check_weights(tensors: Mapping[str, Any], path: Path) -> None:
         raise ModelError(f"{path}: {name} holds {count} NaN or infinite values; train or export the model again.")
 
 
+# Samples as a network takes them: its float type, its batch size, trials for sizes that a file leaves open.
+
+
 LONGEST = 60.0  # seconds of one forward pass that is tried
 MOST_OPERATORS = 40_000  # that a script runs in it, since each becomes one of a graph
 FREE_SIZES = (8, 16, 32, 64, 224)

@@ -202,8 +202,8 @@ def _gru(driven: Tensor, recalled: Tensor, state: State) -> State:
     return ((1 - update) * torch.tanh(proposal + torch.sigmoid(r + r_) * proposal_) + update * state[0],)
 
 
-def _plain(bend: Callable[[Tensor], Tensor], driven: Tensor, recalled: Tensor, _state: State) -> State:
-    return (bend(driven + recalled),)
+def _plain(activation: Callable[[Tensor], Tensor], driven: Tensor, recalled: Tensor, _state: State) -> State:
+    return (activation(driven + recalled),)
 
 
 STEPS: dict[str, Step] = {

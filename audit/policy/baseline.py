@@ -30,9 +30,6 @@ OF_THE_INPUT = (
 ON_SPLITS = {*KEYS_OF_REPORT, "layers", "network"} - {"hygiene"}
 """Blocks that were measured with the model on the samples; hygiene is about the data."""
 
-ON_SPLITS = {*KEYS_OF_REPORT, "layers", "network"} - {"hygiene"}
-"""Blocks that were measured with the model on the samples; hygiene is about the data."""
-
 
 @dataclass(frozen=True)
 class Worsening:

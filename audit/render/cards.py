@@ -65,6 +65,9 @@ def word_card(name: str) -> Card | None:
     return None if word is None else Card(word, word, WORDS[word], formula="", source="")
 
 
+# Every card.
+
+
 OF_FINDINGS = tuple(
     Card(
         id=f"findings.{rule.id}",

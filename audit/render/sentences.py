@@ -19,7 +19,6 @@ from audit.report.numbers import number, percent, points
 if TYPE_CHECKING:
     from audit.policy import RuleResult, Verdict
 
-
 TASKS = {
     "classification": "classification",
     "binary": "binary classification with one output",
@@ -68,7 +67,7 @@ def used(split: SplitReport) -> str:
     return number(samples) if samples == total else f"{number(samples)} of {number(total)}"
 
 
-def verdict(bounds: Interval) -> str:
+def beyond_chance(bounds: Interval) -> str:
     """What an interval of a gap allows one to say, and no more."""
     if bounds is None:
         return "there is no interval, so chance cannot be told from a real difference"
@@ -94,7 +93,7 @@ def gap_sentences(report: Report) -> list[str]:
     void = no_verdict(report)
 
     def judged(bounds: Interval) -> str:
-        return verdict(bounds) if void is None else void
+        return beyond_chance(bounds) if void is None else void
 
     sentences = []
     if gap.error_gap is not None:
@@ -153,6 +152,7 @@ def layer_remarks(layer: LayerReport) -> str:
     return "; ".join(remarks)
 
 
+# What the report says, as statements for machines.
 Group = Literal["rule", "warning", "check", "assumption", "finding"]
 Outcome = Literal["passed", "failed", "open"]
 Loudness = Literal["error", "warning", "note", "none"]

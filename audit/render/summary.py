@@ -9,7 +9,7 @@ from typing import Any
 
 from audit.compare import Comparison, Number
 from audit.findings import FIRST_PAGE
-from audit.findings.bottom_line import bottom_line as found_line
+from audit.findings.bottom_line import draw_bottom_line
 from audit.findings.bottom_line import of_hundred as of_hundred
 from audit.findings.rule import layer as called
 from audit.measures import Report
@@ -67,7 +67,7 @@ def leading(report: Report) -> list[Finding]:
 
 def bottom_line(report: Report) -> BottomLine:
     """The report in one sentence; one that was written before there were such gets it now."""
-    return report.bottom_line or found_line(report)
+    return report.bottom_line or draw_bottom_line(report)
 
 
 Bar = tuple[str, float, Interval, str, bool]  # name, value, interval, both in words, whether it is the model's

@@ -60,6 +60,9 @@ class Compared:
     of_weights: bool = False  # whether it runs over layers or weights, so that it needs the same ones on both sides
 
 
+# Documents: how a dataclass becomes JSON and is read back, with its schema.
+
+
 NUMBERS = re.compile(r"\[\n[-+.\deE,\s]+\]")  # a list of numbers, which goes on one line; no string holds a line break
 DAMAGE = (  # in a report that has every field
     *("literal_error", "finite_number", "greater_than_equal", "too_short", "string_pattern_mismatch"),

@@ -180,7 +180,7 @@ def constant_inputs(data: Data) -> ConstantInputs | None:
     )
 
 
-# the order of the classes
+# The order of the classes.
 
 
 def with_class_order(doctor: Doctor, data: Data, train: Outcome) -> Doctor:
@@ -206,6 +206,9 @@ def ordered(data: Data, train: Outcome) -> ClassOrder | None:
     answers = train.scores.argmax(1) if train.scores.shape[1] > 1 else (train.scores[:, 0] >= 0).astype(np.int64)
     stored = [str(place) for place in range(len(names))] if data.numbered else names
     return class_order(np.asarray(train.labels, np.int64), answers, names, stored)
+
+
+# What arrives inside the network.
 
 
 CHUNK = 32  # samples run at once

@@ -171,7 +171,6 @@ def answer_faults(divided: Callable[[], None]) -> None:
     """
     if sys.platform != "linux" or sys.maxsize < 2**32:
         return
-    import ctypes
 
     class Action(ctypes.Structure):
         _fields_ = (

@@ -31,9 +31,8 @@ from audit.twins.training import Samples, Trained
 # What a trained twin does: its temperature, its outcomes on the test samples and on train samples it has not seen.
 
 
-AT_ONCE = 2000
+AT_ONCE = 2000  # samples in one pass
 HALVINGS, DOUBLINGS = 60, 20
-SOFTENED = 1e-6  # relative difference of two train losses that needs no temperature
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,6 @@ def _array(values: Tensor) -> np.ndarray:
 
 NOT_NEEDED = ("gap", "calibration", "hygiene", "consequences")
 DRAWS = 10  # of the bootstrap, whose intervals nobody reads: the fewest that the settings allow
-
 DIRECTIONS = 40  # of a layer small enough for all: the few steepest are long among them
 
 OF_LAYERS = (

@@ -27,7 +27,7 @@ from audit.twins.outcomes import all_scores, losses
 from audit.twins.stack import Stacked, chain_of
 from audit.twins.training import Architecture, Lesson, Samples, Trained, unknown_layers
 
-PROBED = 8  # samples that a chain of dense layers is recognised on
+PROBED = 8  # samples that a chain of dense layers, or a tail of them, is recognised on
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def _layer(operation: nn.Module, mean: Tensor, variance: Tensor) -> BatchNorm:
 # test is like train, whose the errors are, and what changes of the head do.
 
 
-PROBED, AT_ONCE = 8, 256
+AT_ONCE = 256  # samples in one pass through the trunk
 
 
 @dataclass(frozen=True)

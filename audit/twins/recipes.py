@@ -21,13 +21,13 @@ from audit.twins.optimizers import optimizer_for
 from audit.twins.stack import LOSSES
 from audit.twins.training import Architecture, Samples
 
-# A recipe in a file: how the owner trained the model.
-
-
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+# A recipe in a file: how the owner trained the model.
+
 
 LONGEST = 10_000  # letters of a file: its parser's memory grows with the square of a key's parts
 NAMES = [each.name for each in fields(Recipe)]

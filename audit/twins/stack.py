@@ -74,6 +74,9 @@ LOSSES: dict[str, LossAndGradient] = {
 }
 
 
+# The stacks: K networks at once.
+
+
 TOLERANCE = 1e-4  # relative, within which a chain must answer as the network that it was read off
 
 

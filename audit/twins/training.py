@@ -228,6 +228,9 @@ def _generator(seed: int, use: str) -> torch.Generator:
     return torch.Generator().manual_seed(1_000_003 * (seed + 1) + sum(use.encode()))
 
 
+# What a network starts from: parameters drawn anew.
+
+
 DRAWN = (nn.Linear, *CONVOLUTIONS, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 

@@ -13,7 +13,7 @@ import pytest
 from places import ROOT, SUPPORT
 
 from audit.cli.terminal import _against, has_colours, in_colour, say, summary
-from audit.compare.comparable import Named
+from audit.compare import Named
 from audit.compare.compare import compare_reports
 from audit.measures import Report
 

@@ -20,8 +20,7 @@ import pytest
 import torch
 from mnist_networks import CLEAN, MNIST, NOISY, QUARTER, Recipe, outcomes
 
-from audit.compare import VOID
-from audit.compare.comparable import Named
+from audit.compare import VOID, Named
 from audit.compare.compare import compare_reports
 from audit.compare.recipes import compare_recipes
 from audit.maths.intervals import mean_interval, share_interval

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made_reports import answers, leaked, made, split
 from scipy import stats
 
-from audit.compare.comparable import Named
+from audit.compare import Named
 from audit.compare.compare import compare_reports
 from audit.compare.differences import gap_differences
 from audit.compare.recipes import compare_groups, compare_recipes

@@ -13,7 +13,7 @@ from references.tagging import percentiles
 from taggers import split, trained
 
 from audit import audit_model
-from audit.compare.comparable import Named
+from audit.compare import Named
 from audit.compare.compare import compare_reports
 from audit.compare.differences import Answers, Asked, Pairs, _paired
 

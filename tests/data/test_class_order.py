@@ -21,8 +21,9 @@ def answered(rng: np.random.Generator, labels: np.ndarray, classes: int, right: 
     return np.where(rng.random(len(labels)) < right, labels, rng.integers(classes, size=len(labels)))
 
 
+# Of 100 classes with 20 samples each, one permutation in 200 has two classes whose swap ten samples cannot prove.
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from([0.8, 1.0]), st.sampled_from([(2, 100), (10, 60), (100, 20)]))
+@given(st.integers(0, 10**6), st.sampled_from([0.8, 1.0]), st.sampled_from([(2, 100), (10, 60), (100, 30)]))
 def test_any_permutation_is_found_and_undone_by_the_flag(seed: int, right: float, size: tuple[int, int]) -> None:
     classes, each = size
     rng = np.random.default_rng(seed)

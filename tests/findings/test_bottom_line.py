@@ -10,7 +10,7 @@ from made_reports import example, leaked
 from mutations import mutated
 
 from audit.findings import add_findings
-from audit.findings.bottom_line import FAR_BETTER, MOSTLY_WRONG, bottom_line
+from audit.findings.bottom_line import FAR_BETTER, MOSTLY_WRONG, draw_bottom_line
 from audit.measures import Report
 from audit.measures.gap.block import ClassGap
 from audit.report import Finding, Level
@@ -48,11 +48,11 @@ def of_classes(rows: list[tuple[int, float]], **gap: Any) -> Report:
 
 
 def test_it_says_how_good_against_what_where_weakest_and_how_sure() -> None:
-    assert bottom_line(example("classification")).sentence == (
+    assert draw_bottom_line(example("classification")).sentence == (
         "Right on about 93 of 100 new samples like these (91 to 94); always answering the commonest class would be "
         "right on 10. Weakest: class 5, wrong on 15 of 100 (9 to 23)."
     )
-    assert bottom_line(example("regression")).sentence == (
+    assert draw_bottom_line(example("regression")).sentence == (
         "Typically off by 0.848, in the target's units, on new samples like these; always answering the mean would be "
         "off by 0.935. Large errors: off by more than 1.16 on 15 of 100 (10 to 23), and on 5 of 100 train samples."
     )
@@ -60,7 +60,7 @@ def test_it_says_how_good_against_what_where_weakest_and_how_sure() -> None:
 
 def test_the_example_reports_have_their_own() -> None:
     for task in ("classification", "regression"):
-        assert example(task).bottom_line == bottom_line(example(task))
+        assert example(task).bottom_line == draw_bottom_line(example(task))
 
 
 @pytest.mark.parametrize(
@@ -73,43 +73,43 @@ def test_the_example_reports_have_their_own() -> None:
     ],
 )
 def test_the_level_is_that_of_the_heaviest_finding(levels: tuple[Level, ...], level: Level, because: str) -> None:
-    line = bottom_line(replace(example("classification"), findings=found(*levels)))
+    line = draw_bottom_line(replace(example("classification"), findings=found(*levels)))
     assert (line.level, line.because) == (level, because)
 
 
 def test_what_to_do_is_what_the_heaviest_finding_says() -> None:
     report = replace(example("classification"), findings=found("note", "watch", "concern"))
-    assert bottom_line(report).advice == "It leaks. Mend it."
+    assert draw_bottom_line(report).advice == "It leaks. Mend it."
     long = [replace(finding, advice="Look at " + "1, " * 60) for finding in found("concern")]
-    assert bottom_line(replace(report, findings=long)).advice == (
+    assert draw_bottom_line(replace(report, findings=long)).advice == (
         "It leaks. What to do about it stands with that finding."
     )
-    assert "gen-audit check" in bottom_line(replace(report, findings=[])).advice
+    assert "gen-audit check" in draw_bottom_line(replace(report, findings=[])).advice
     underfit = [replace(finding, id="underfit", title="It underfits") for finding in found("note")]
-    assert bottom_line(replace(report, findings=underfit)).advice == "It underfits. Mend it."
-    assert bottom_line(replace(report, findings=[*found("watch"), *underfit])).advice == "It underfits. Mend it."
-    assert bottom_line(replace(report, findings=[*found("concern"), *underfit])).advice == "It leaks. Mend it."
+    assert draw_bottom_line(replace(report, findings=underfit)).advice == "It underfits. Mend it."
+    assert draw_bottom_line(replace(report, findings=[*found("watch"), *underfit])).advice == "It underfits. Mend it."
+    assert draw_bottom_line(replace(report, findings=[*found("concern"), *underfit])).advice == "It leaks. Mend it."
 
 
 def test_no_better_than_a_constant_answer_is_no_good_news() -> None:
-    line = bottom_line(of_classes([(900, 0.02), (100, 0.8)]))
+    line = draw_bottom_line(of_classes([(900, 0.02), (100, 0.8)]))
     assert line.guess == 0.9 and line.level == "watch"
     assert line.because == "Not shown to be better than a constant answer; class c1 is mostly answered wrongly."
-    assert bottom_line(of_classes([(900, 0.04), (100, 0.04)])).level == "note"
+    assert draw_bottom_line(of_classes([(900, 0.04), (100, 0.04)])).level == "note"
 
 
 def test_one_class_that_is_mostly_wrong_is_watched_and_never_good() -> None:
     rows = [(200, 0.0)] * 9
-    assert bottom_line(of_classes([*rows, (200, 0.7)])).level == "watch"
-    assert bottom_line(of_classes([*rows, (20, MOSTLY_WRONG + 0.05)])).level == "note"
-    assert bottom_line(of_classes([*rows, (20, MOSTLY_WRONG - 0.05)])).level == "good"
+    assert draw_bottom_line(of_classes([*rows, (200, 0.7)])).level == "watch"
+    assert draw_bottom_line(of_classes([*rows, (20, MOSTLY_WRONG + 0.05)])).level == "note"
+    assert draw_bottom_line(of_classes([*rows, (20, MOSTLY_WRONG - 0.05)])).level == "good"
 
 
 def test_a_tiny_class_is_not_called_the_weakest_and_a_lucky_one_may_be_chance() -> None:
-    line = bottom_line(of_classes([(200, 0.1), (200, 0.12), (5, 1.0)]))
+    line = draw_bottom_line(of_classes([(200, 0.1), (200, 0.12), (5, 1.0)]))
     assert line.weakest is not None and line.weakest.name == "c1" and line.weakest.may_be_chance
     assert line.sentence.endswith("Weakest: class c1, wrong on 12 of 100 (8 to 17), which may be chance.")
-    assert bottom_line(of_classes([(50, 0.0), (50, 0.0)])).weakest is None
+    assert draw_bottom_line(of_classes([(50, 0.0), (50, 0.0)])).weakest is None
 
 
 def test_a_regression_is_good_from_a_quarter_of_the_squared_error() -> None:
@@ -117,18 +117,18 @@ def test_a_regression_is_good_from_a_quarter_of_the_squared_error() -> None:
     for part, level in ((FAR_BETTER * 0.99, "good"), (FAR_BETTER * 1.01, "note"), (1.01, "watch")):
         error = part**0.5
         gap = replace(report.gap, test_rmse=error, test_rmse_ci95=(error, error), test_rmse_guess=1.0)
-        assert bottom_line(replace(report, gap=gap)).level == level
+        assert draw_bottom_line(replace(report, gap=gap)).level == level
 
 
 def test_nothing_is_said_about_new_samples_where_nothing_can_be() -> None:
-    line = bottom_line(leaked(example("classification")))
+    line = draw_bottom_line(leaked(example("classification")))
     assert line.level == "concern" and line.value is None and line.number == "none"
     assert line.sentence.startswith("Nothing can be said about new samples: these test samples are also in the train")
 
 
 def test_a_split_of_our_own_is_not_called_new_samples() -> None:
     report = example("classification")
-    line = bottom_line(replace(report, data=replace(report.data, split_is_ours=True)))
+    line = draw_bottom_line(replace(report, data=replace(report.data, split_is_ours=True)))
     assert "new samples" not in line.sentence and "that the model may have been trained on" in line.sentence
 
 

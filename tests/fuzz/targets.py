@@ -162,7 +162,7 @@ def _settings(content: bytes) -> None:
 
 def _report(content: bytes) -> None:
     from audit.cli.app import drawing, read_report
-    from audit.compare.comparable import Named
+    from audit.compare import Named
     from audit.compare.compare import compare_reports
     from audit.policy.judge import judge
     from audit.policy.parse import default_policy

@@ -18,7 +18,7 @@ from places import ROOT, SUPPORT
 from torch import nn
 
 from audit.errors import ModelError
-from audit.model.onnx.convert import Unsupported, convert, unsupported
+from audit.model.onnx.convert import Unsupported, network_of, unsupported
 
 RNG = np.random.default_rng(1)
 node = helper.make_node
@@ -40,7 +40,7 @@ def linears(network: nn.Module) -> dict[str, nn.Linear]:
 def test_a_dense_node_is_a_linear_module_with_its_name_and_operator() -> None:
     w, b, x = normal(3, 4), normal(3), normal(5, 4)
     nodes = [dense("x", "w", "y", bias="b", name="encoder.layers.0.fc", kind="matmul")]
-    network = convert(graph(nodes, {"x": x}, {"w": w, "b": b}, domains=["gen_audit"]))
+    network = network_of(graph(nodes, {"x": x}, {"w": w, "b": b}, domains=["gen_audit"]))
     assert list(linears(network)) == ["encoder.layers.0.fc"]
     assert network.onnx_names == {"encoder.layers.0.fc": "encoder.layers.0.fc"}
     assert network.onnx_ops == {"encoder.layers.0.fc": "matmul"}
@@ -55,7 +55,7 @@ def test_weights_used_twice_are_one_layer_and_shared_with_another_bias() -> None
         dense("h", "w", "g", bias="b", name="a again"),
         dense("g", "w", "y", bias="c", name="other"),
     ]
-    network = convert(graph(nodes, {"x": x}, constants, domains=["gen_audit"]))
+    network = network_of(graph(nodes, {"x": x}, constants, domains=["gen_audit"]))
     layers = linears(network)
     assert list(layers) == ["a", "other"]
     assert layers["a"].weight is layers["other"].weight and layers["a"].bias is not layers["other"].bias
@@ -70,7 +70,9 @@ def test_weights_used_twice_are_one_layer_and_shared_with_another_bias() -> None
 @pytest.mark.parametrize("name", ["/fc/Gemm", "model/dense 1/MatMul:0", "forward", "graph", "weight", "1", "", "é.ü"])
 def test_any_node_name_becomes_a_valid_path(name: str) -> None:
     nodes = [dense("x", "w", "h", name=name), dense("h", "v", "y", name=name)]
-    network = convert(graph(nodes, {"x": normal(2, 3)}, {"w": normal(3, 3), "v": normal(3, 3)}, domains=["gen_audit"]))
+    network = network_of(
+        graph(nodes, {"x": normal(2, 3)}, {"w": normal(3, 3), "v": normal(3, 3)}, domains=["gen_audit"])
+    )
     assert len(linears(network)) == 2 == len(network.onnx_names)
     assert [network.get_submodule(path) for path in network.onnx_ops] == list(linears(network).values())
     assert network(torch.zeros(1, 3)).shape == (1, 3)
@@ -94,7 +96,7 @@ def convolutional() -> tuple[onnx.ModelProto, np.ndarray]:
 
 
 def test_weights_of_other_layers_are_parameters_and_constants_buffers() -> None:
-    network = convert(convolutional()[0])
+    network = network_of(convolutional()[0])
     assert set(dict(network.named_parameters())) == {
         "conv1.weight", "conv1.bias", "bn.weight", "bn.bias", "fc.weight",
     }  # fmt: skip
@@ -108,7 +110,7 @@ def test_weights_of_other_layers_are_parameters_and_constants_buffers() -> None:
 
 def test_a_copy_in_float64_computes_in_float64_and_leaves_the_original() -> None:
     model, x = convolutional()
-    network = convert(model)
+    network = network_of(model)
     double = copy.deepcopy(network).to(torch.float64)
     values = {parameter.dtype for parameter in (*double.parameters(), *double.buffers())}
     assert values == {torch.float64}
@@ -121,7 +123,7 @@ def test_a_copy_in_float64_computes_in_float64_and_leaves_the_original() -> None
 def test_stored_precision_decides_where_it_is_computed(stored: str, computed: torch.dtype) -> None:
     x, w = normal(3, 4).astype(stored), normal(4, 2).astype(stored)
     model = graph([node("MatMul", ["x", "w"], ["y"])], {"x": x}, {"w": w})
-    result = convert(model)(torch.from_numpy(x))
+    result = network_of(model)(torch.from_numpy(x))
     assert result.dtype == computed
     np.testing.assert_allclose(result, x.astype(float) @ w.astype(float), rtol=1e-5)
 
@@ -130,7 +132,7 @@ def test_a_huge_double_constant_stays_finite_in_single_precision() -> None:
     """Masks are written with the lowest double; as infinity they would make NaN of a product with zero."""
     nodes = [node("Cast", ["low"], ["l"], to=1), node("Mul", ["x", "l"], ["y"])]
     model = graph(nodes, {"x": np.zeros((1, 2), np.float32)}, {"low": np.array(np.finfo(np.float64).min)})
-    assert torch.equal(convert(model)(torch.zeros(1, 2)), torch.zeros(1, 2))
+    assert torch.equal(network_of(model)(torch.zeros(1, 2)), torch.zeros(1, 2))
 
 
 def test_shapes_stay_free() -> None:
@@ -162,7 +164,7 @@ def test_constants_and_matrix_products_that_no_preparation_has_touched() -> None
     x = normal(2, 4)
     model = graph(nodes, {"x": x})
     assert_same(model, {"x": x})
-    assert [name.rsplit(".", 1)[1] for name, _ in convert(model).named_parameters()] == ["weight"]
+    assert [name.rsplit(".", 1)[1] for name, _ in network_of(model).named_parameters()] == ["weight"]
 
 
 def test_all_unsupported_operators_are_named_together() -> None:
@@ -177,7 +179,7 @@ def test_all_unsupported_operators_are_named_together() -> None:
         Unsupported("Mystery", 1, "my.ops", "odd"),
     ]
     with pytest.raises(ModelError) as refusal:
-        convert(model)
+        network_of(model)
     assert str(refusal.value) == (
         "the model uses operators that cannot be converted, DynamicQuantizeLinear-11 (ai.onnx, node 'quantise'), "
         "Mystery-1 (my.ops, node 'odd'): audit the float model it was quantised from."
@@ -187,7 +189,7 @@ def test_all_unsupported_operators_are_named_together() -> None:
 def test_an_attribute_that_is_not_heeded_is_a_refusal() -> None:
     model = graph([node("Relu", ["x"], ["y"], name="act", new_attribute=1)], {"x": normal(2, 2)})
     with pytest.raises(ModelError, match=r"Relu-14 \(ai\.onnx, node 'act'\): export the model again without them\."):
-        convert(model)
+        network_of(model)
 
 
 def test_a_cast_to_text_is_a_refusal() -> None:
@@ -204,7 +206,7 @@ from onnx2torch.node_converters.activations import OnnxSoftmaxV1V11
 from onnx2torch.utils.common import OperationConverterResult, onnx_mapping_from_node
 from onnx_single_nodes import graph
 from onnx import helper
-from audit.model.onnx.convert import convert
+from audit.model.onnx.convert import network_of
 
 class Twice(torch.nn.Module):
     def forward(self, x):
@@ -216,7 +218,7 @@ def twice(node, graph):
 
 x = np.ones((2, 2), np.float32)
 model = graph([helper.make_node("Twice", ["x"], ["y"], domain="mine")], {"x": x}, domains=["mine"])
-assert convert(model)(torch.from_numpy(x)).tolist() == [[2, 2], [2, 2]]
+assert network_of(model)(torch.from_numpy(x)).tolist() == [[2, 2], [2, 2]]
 own = [key for key in _CONVERTER_REGISTRY if key.operation_type == "Relu" and key.domain == ""]
 assert {_CONVERTER_REGISTRY[key].__module__ for key in own} == {"onnx2torch.node_converters.activations"}
 import sys
@@ -301,7 +303,7 @@ def test_networks_of_the_newer_exporter(name: str, opset: int, tmp_path: Path) -
 
 def _assert_same_network(model: onnx.ModelProto, network: nn.Module, x: torch.Tensor) -> None:
     """Outputs, input gradients and second derivatives of the conversion equal those of the network it came from."""
-    converted, original = convert(model).to(torch.float64), copy.deepcopy(network).to(torch.float64)
+    converted, original = network_of(model).to(torch.float64), copy.deepcopy(network).to(torch.float64)
     for batch in (1, 3, 4):
         a = torch.cat([x, x])[:batch].double().requires_grad_()
         b = a.detach().clone().requires_grad_()
@@ -319,4 +321,4 @@ def _assert_same_network(model: onnx.ModelProto, network: nn.Module, x: torch.Te
 def test_single_node_helper_feeds_only_its_first_array() -> None:
     """The operator tests rest on it: the other arrays must be constants, so that weights become Parameters."""
     model, feed = single("Conv", normal(1, 1, 3), normal(1, 1, 2))
-    assert list(feed) == ["i0"] and [name for name, _ in convert(model).named_parameters()] == ["i1.weight"]
+    assert list(feed) == ["i0"] and [name for name, _ in network_of(model).named_parameters()] == ["i1.weight"]

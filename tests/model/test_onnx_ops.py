@@ -16,7 +16,7 @@ import torch
 from onnx.backend.test.case import node as node_cases
 from onnx_single_nodes import NEWEST, assert_same, graph, run_network, single
 
-from audit.model.onnx.convert import convert, unsupported
+from audit.model.onnx.convert import network_of, unsupported
 
 RNG = np.random.default_rng(0)
 SLOW_TO_GENERATE = {"maxpool", "averagepool", "lppool", "image_decoder"}  # compared with onnxruntime below instead
@@ -308,7 +308,7 @@ TWICE_DIFFERENTIABLE = {
 @pytest.mark.parametrize("name", TWICE_DIFFERENTIABLE)
 def test_first_and_second_derivatives(name: str) -> None:
     model, feed = TWICE_DIFFERENTIABLE[name]
-    network = convert(model).to(torch.float64)
+    network = network_of(model).to(torch.float64)
 
     def first_output(x: torch.Tensor) -> torch.Tensor:
         result = network(x)
@@ -324,7 +324,7 @@ def test_sampling_a_grid_is_twice_differentiable_in_image_and_grid() -> None:
     """torch's own kernel has no second derivative."""
     x, place = normal(1, 1, 3, 3), np.float32(np.tanh(normal(1, 2, 2, 2))) * 0.8
     model, _ = single("GridSample", x, place, constant=False, mode="bicubic", opset=16)
-    network = convert(model).to(torch.float64)
+    network = network_of(model).to(torch.float64)
     inputs = tuple(torch.from_numpy(array).double().requires_grad_() for array in (x, place))
     assert torch.autograd.gradcheck(network, inputs)
     assert torch.autograd.gradgradcheck(network, inputs)
@@ -349,7 +349,7 @@ def test_what_an_operator_makes_follows_the_network(op: str) -> None:
         "three": np.array(3),
     }  # fmt: skip
     model = graph([*nodes, make("Mul", ["x", "made"], ["y"])], {"x": x}, constants)
-    network = convert(model).to(torch.float64)
+    network = network_of(model).to(torch.float64)
     assert network(torch.from_numpy(x)).dtype == torch.float64
     assert all(value.dtype == torch.float64 for value in network.buffers() if value.is_floating_point())
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reports import classification
 
-from audit.compare.comparable import Named
+from audit.compare import Named
 from audit.compare.compare import compare_reports
 from audit.maths.intervals import mean_interval
 from audit.measures import KNOWN_PATHS, Report

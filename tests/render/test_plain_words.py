@@ -10,7 +10,7 @@ import reports
 from drawn import gap_sentences, made, render_html, report_of
 from pages import Page
 
-from audit.findings.bottom_line import bottom_line
+from audit.findings.bottom_line import draw_bottom_line
 from audit.measures import LayerReport
 from audit.render.sections import split_sentence
 from audit.render.summary import evidence
@@ -26,7 +26,7 @@ def text(report: dict[str, Any]) -> str:
 def test_a_void_gap_is_void_in_the_bottom_line_too() -> None:
     report = reports.with_changes(bottom_line=None)
     report["hygiene"]["leaked"]["void"] = True
-    assert bottom_line(report_of(report)).sentence.startswith("Nothing can be said about new samples: ")
+    assert draw_bottom_line(report_of(report)).sentence.startswith("Nothing can be said about new samples: ")
     assert all("void, since these test samples are in the train data." in each for each in gap_sentences(report))
 
 

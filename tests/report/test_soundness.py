@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reports import both, classification, regression
 
-from audit.compare.recipes import read_folder
+from audit.compare import read_folder
 from audit.errors import UsageError
 from audit.measures import Report
 

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from places import EXAMPLE, REGRESSION
 
-from audit.compare.comparable import Named
+from audit.compare import Named
 from audit.measures import Report
 from audit.report.blocks import Outcomes, SplitOutcomes
 

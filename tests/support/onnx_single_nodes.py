@@ -11,7 +11,7 @@ import onnxruntime
 import torch
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
-from audit.model.onnx.convert import convert
+from audit.model.onnx.convert import network_of
 
 NEWEST = min(onnx.defs.onnx_opset_version(), 23)
 
@@ -66,7 +66,7 @@ def run_onnxruntime(model: ModelProto, feed: Mapping[str, np.ndarray]) -> list[n
 
 def run_network(model: ModelProto, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """What the converted network says."""
-    result = convert(model)(*(torch.from_numpy(np.array(array)) for array in feed.values()))
+    result = network_of(model)(*(torch.from_numpy(np.array(array)) for array in feed.values()))
     return [tensor.numpy() for tensor in (result if isinstance(result, tuple) else (result,))]
 
 

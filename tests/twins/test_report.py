@@ -10,7 +10,7 @@ import pytest
 from twin_cases import blobs, fitted_network
 
 from audit import audit_model, make_twins
-from audit.compare.comparable import Named
+from audit.compare import Named
 from audit.compare.compare import compare_reports
 from audit.errors import UsageError
 from audit.measures import Report

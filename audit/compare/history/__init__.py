@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from audit import __version__
-from audit.compare import WORSE
-from audit.compare.comparable import Named, why_void
+from audit.compare import WORSE, Named, report_files, report_in
+from audit.compare.comparable import why_void
 from audit.compare.compare import now
-from audit.compare.recipes import report_files, report_in
 from audit.compare.sentences import NAMES, with_sign
 from audit.errors import UsageError
 from audit.measures import Report

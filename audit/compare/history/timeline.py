@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from audit import __version__
-from audit.compare import OBSERVED, OF_NETWORK, ON_SAMPLES, PRIMARY, WORSE, verdict
-from audit.compare.comparable import Named, architecture, at_one_train_loss, follows_train_loss, why_void
+from audit.compare import OBSERVED, OF_NETWORK, ON_SAMPLES, PRIMARY, WORSE, Named, read_folder, verdict
+from audit.compare.comparable import architecture, at_one_train_loss, follows_train_loss, why_void
 from audit.compare.compare import now
 from audit.compare.differences import Asked, same_samples, split_difference
 from audit.compare.history import NOTES, SCHEMA, Change, History, Line, Step, Trend, headline
-from audit.compare.recipes import read_folder
 from audit.maths.intervals import LEVEL
 from audit.measures import Report
 from audit.report.blocks import Reference, ReferenceNumber

@@ -106,6 +106,9 @@ def told(part: SteepShare) -> str:
     return f"in layer {part.name} {what}{beyond}"
 
 
+# What is said of them.
+
+
 PAPER = "Feng & Tu, The activity-weight duality in feed forward neural networks (2022)"
 UNFIT = (
     "Rest no change of the training on this: the source study is of networks that fit their train data and are at rest "

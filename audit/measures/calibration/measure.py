@@ -35,6 +35,68 @@ from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
 from audit.network.record import Products, Record
 from audit.network.records import Outcome
 
+REGRESSION = "a regression states no confidence"
+
+
+class CalibrationMeasure:
+    """Confidence against accuracy on both splits, or train errors against test errors."""
+
+    key = "calibration"
+    question = "Can the model's confidence, or the size of its errors, be believed?"
+    cards: tuple[Card, ...] = CARDS
+
+    def start(self, audit: Audit) -> Fold:
+        """Needs no record: the outcomes of both splits are known."""
+        return _CalibrationFold(audit)
+
+
+class _CalibrationFold:
+    def __init__(self, audit: Audit) -> None:
+        self.audit = audit
+
+    def see(self, record: Record, products: Products) -> None:
+        """Nothing of a record."""
+
+    def finish(self) -> Measurement:
+        """Both splits."""
+        audit = self.audit
+        return Measurement(network=measure_calibration(audit.train_outcome, audit.test_outcome, audit.bootstrap))
+
+
+MEASURE: Measure = CalibrationMeasure()
+
+
+def measure_calibration(train: Outcome, test: Outcome, bootstrap: Bootstrap) -> Calibration:
+    """The calibration of a classifier, or the errors of a regression."""
+    if train.wrong is None or test.wrong is None:
+        return Calibration(
+            test=None,
+            train=None,
+            scaling=None,
+            outputs=measure_outputs(train, test, bootstrap),
+            outputs_left_out=max(0, test.scores.shape[1] - OUTPUTS),
+            bootstrap=bootstrap.draws,
+            skipped=REGRESSION,
+        )
+    there, here = answers_of(train), answers_of(test)
+    guess = np.bincount(there.y, minlength=there.f.shape[1]) / len(there.y)
+    return Calibration(
+        test=measure_confidence(here, guess, bootstrap, TEST),
+        train=measure_confidence(there, guess, bootstrap),
+        scaling=fit_temperature(here, bootstrap, TEST),
+        bootstrap=bootstrap.draws,
+    )
+
+
+def answers_of(outcome: Outcome) -> Answers:
+    """Of every sample or position. One score f becomes the pair (0, f), whose softmax is 1 − σ(f), σ(f)."""
+    outcome = outcome.by_position
+    f = outcome.scores.astype(np.float64)
+    pair = np.concatenate([np.zeros_like(f), f], 1) if f.shape[1] == 1 else f
+    right = 1.0 - np.asarray(outcome.wrong, dtype=np.float64)
+    return Answers(pair, outcome.labels.astype(np.int64), right, outcome.sample)
+
+
 # The temperature that would calibrate a classifier: the T with the least mean loss of scores f/T (Guo et al. 2017).
 #
 # With β = 1/T and the margins m_k = f_k − f_y the loss of a sample is ℓ(β) = ln Σ_k exp(β m_k), convex in β, with ℓ′ =
@@ -104,9 +166,9 @@ def _minimum(m: Array) -> float:
     beta = high
     for _ in range(STEPS):
         slopes = slopes_at(m, beta)
-        slope, bend = float(slopes.first.mean()), float(slopes.second.mean())
+        slope, curvature = float(slopes.first.mean()), float(slopes.second.mean())
         low, high = (beta, high) if slope < 0 else (low, beta)
-        newton = beta - slope / bend if bend > 0 else low
+        newton = beta - slope / curvature if curvature > 0 else low
         here = newton if low < newton < high else (low + high) / 2
         if abs(here - beta) <= CLOSE * beta:
             break
@@ -120,11 +182,11 @@ def _half_width(slopes: Slopes, beta: float, sample: NDArray[np.int64] | None) -
     With Σ ℓ″ it is that of Fisher's information, right if f/T is calibrated, with Σ ℓ′² Huber's (1967) sandwich, right
     either way but too sure where few answers are wrong. Of samples with several answers, ℓ′ is the sum over these.
     """
-    bend, first = float(slopes.second.sum()), slopes.first
+    curvature, first = float(slopes.second.sum()), slopes.first
     if sample is not None:
         first = cluster_sums(first[:, None], sample, int(sample[-1]) + 1)[:, 0]
-    spread = math.sqrt(max(float((first**2).sum()), bend))
-    return Z95 * spread / (beta * bend) if bend > 0 else math.inf
+    spread = math.sqrt(max(float((first**2).sum()), curvature))
+    return Z95 * spread / (beta * curvature) if curvature > 0 else math.inf
 
 
 # Are the errors of a regression on test those of train? Residuals e = prediction − target, output by output.
@@ -215,65 +277,3 @@ def evenly_spread(f: Array, e: Array, most: int) -> Places:
     order = np.lexsort((e, f))
     ranks = np.linspace(0, len(order) - 1, min(most, len(order))).round().astype(np.int64)
     return np.asarray(order[ranks])
-
-
-REGRESSION = "a regression states no confidence"
-
-
-class CalibrationMeasure:
-    """Confidence against accuracy on both splits, or train errors against test errors."""
-
-    key = "calibration"
-    question = "Can the model's confidence, or the size of its errors, be believed?"
-    cards: tuple[Card, ...] = CARDS
-
-    def start(self, audit: Audit) -> Fold:
-        """Needs no record: the outcomes of both splits are known."""
-        return _CalibrationFold(audit)
-
-
-class _CalibrationFold:
-    def __init__(self, audit: Audit) -> None:
-        self.audit = audit
-
-    def see(self, record: Record, products: Products) -> None:
-        """Nothing of a record."""
-
-    def finish(self) -> Measurement:
-        """Both splits."""
-        audit = self.audit
-        return Measurement(network=measure_calibration(audit.train_outcome, audit.test_outcome, audit.bootstrap))
-
-
-MEASURE: Measure = CalibrationMeasure()
-
-
-def measure_calibration(train: Outcome, test: Outcome, bootstrap: Bootstrap) -> Calibration:
-    """The calibration of a classifier, or the errors of a regression."""
-    if train.wrong is None or test.wrong is None:
-        return Calibration(
-            test=None,
-            train=None,
-            scaling=None,
-            outputs=measure_outputs(train, test, bootstrap),
-            outputs_left_out=max(0, test.scores.shape[1] - OUTPUTS),
-            bootstrap=bootstrap.draws,
-            skipped=REGRESSION,
-        )
-    there, here = answers_of(train), answers_of(test)
-    guess = np.bincount(there.y, minlength=there.f.shape[1]) / len(there.y)
-    return Calibration(
-        test=measure_confidence(here, guess, bootstrap, TEST),
-        train=measure_confidence(there, guess, bootstrap),
-        scaling=fit_temperature(here, bootstrap, TEST),
-        bootstrap=bootstrap.draws,
-    )
-
-
-def answers_of(outcome: Outcome) -> Answers:
-    """Of every sample or position. One score f becomes the pair (0, f), whose softmax is 1 − σ(f), σ(f)."""
-    outcome = outcome.by_position
-    f = outcome.scores.astype(np.float64)
-    pair = np.concatenate([np.zeros_like(f), f], 1) if f.shape[1] == 1 else f
-    right = 1.0 - np.asarray(outcome.wrong, dtype=np.float64)
-    return Answers(pair, outcome.labels.astype(np.int64), right, outcome.sample)

@@ -182,8 +182,8 @@ def worst_step(place: Place, samples: Samples, size: float) -> Answers:
         y = samples.y[rows]
         u = torch.zeros(len(y), len(place.spread), dtype=torch.float64, device=_device(samples)).requires_grad_()
         f = place.scores(samples, rows, u)
-        pull = samples.loss.gradient(f.detach().double(), y.to(f.device)).to(f.dtype)
-        (g,) = torch.autograd.grad(f, u, pull, allow_unused=True)
+        slope = samples.loss.gradient(f.detach().double(), y.to(f.device)).to(f.dtype)
+        (g,) = torch.autograd.grad(f, u, slope, allow_unused=True)
         g = torch.zeros_like(u) if g is None else g
         norm = g.norm(dim=1, keepdim=True)
         step = size * math.sqrt(int((place.spread > 0).sum())) * g / torch.where(norm > 0, norm, 1.0)

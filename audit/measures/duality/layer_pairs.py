@@ -191,6 +191,9 @@ def _variance(second_moment: float, squared_mean: float) -> float:
     return variance if variance > CANCELLED * second_moment else 0.0
 
 
+# The network really run with dual weights: added to what the layer answers, or to the weights themselves.
+
+
 @torch.no_grad()
 def shifted_losses(capture: Capture, layer: DenseLayer, shift: Shift, x: Tensor, y: Tensor) -> Tensor:
     """Losses [n] of a chunk when every use of the layer's weights answers W x + b + shift(x)."""

@@ -1,16 +1,4 @@
-"""Test samples beside their train partners: who is whose, both run through the network, and their dual weights.
-
-The dual weights of a pair are the smallest change of W that does to x what exchanging x for x′ does.
-
-One vector per sample:   ΔW = (W Δx) xᵀ / ‖x‖²          (Feng & Tu, Eq. 6),   Δx = x′ − x
-T vectors, X [T, in]:    ΔW = (W ΔX)ᵀ (X⁺)ᵀ             the same as a least-squares problem; exact iff rank X = T
-
-The patches of a convolution are such vectors; where there are more of them than a patch has numbers, ΔW does only
-approximately what exchanging the sample does.
-
-Both are Σ_t u_t p_tᵀ with u = W Δx and p the columns of the pseudo-inverse of X (x/‖x‖² for one vector), so that ΔW is
-kept as its factors u [k, T, out] and p [k, T, in].
-"""
+"""Test samples beside their train partners: who is whose, both run through the network, and their dual weights."""
 
 from __future__ import annotations
 
@@ -172,6 +160,18 @@ def _nearest(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     tied = exact <= smallest[rows] * (1 + TIE)
     lowest = rows.new_full((len(a),), len(b)).scatter_reduce(0, rows[tied], columns[tied], "amin")
     return smallest, lowest
+
+
+# The dual weights of a pair: the smallest change of W that does to x what exchanging x for x′ does.
+#
+# One vector per sample:   ΔW = (W Δx) xᵀ / ‖x‖²          (Feng & Tu, Eq. 6),   Δx = x′ − x
+# T vectors, X [T, in]:    ΔW = (W ΔX)ᵀ (X⁺)ᵀ             the same as a least-squares problem; exact iff rank X = T
+#
+# The patches of a convolution are such vectors; where there are more of them than a patch has numbers, ΔW does only
+# approximately what exchanging the sample does.
+#
+# Both are Σ_t u_t p_tᵀ with u = W Δx and p the columns of the pseudo-inverse of X (x/‖x‖² for one vector), so that ΔW
+# is kept as its factors u [k, T, out] and p [k, T, in].
 
 
 ROUNDING = 1e-13  # a change of the layer's answer below this, relative to the answer's own scale, is rounding: ΔW = 0

@@ -113,6 +113,9 @@ def without_wrappers(path: str) -> str:
     return "/".join(parts)
 
 
+# A row of scores for each sample: which shapes are one, and probabilities that no rule explains.
+
+
 WORDS = {
     "softmax": "softmax",
     "log_softmax": "log-softmax",

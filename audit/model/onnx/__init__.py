@@ -13,7 +13,7 @@ from audit.errors import ModelError
 from audit.model.base import InputSpec, Model, check_weights, trial_batches
 from audit.model.canon import TRIALS, guard
 from audit.model.onnx.batch_size import declared_batch, free_batch_size
-from audit.model.onnx.convert import convert
+from audit.model.onnx.convert import network_of
 from audit.model.onnx.dense import rewrite_dense
 from audit.model.onnx.file import Source, read_file
 from audit.model.onnx.graph import opset, tensor_type, walk
@@ -134,7 +134,7 @@ def _declared_input(path: Path, value: ValueInfoProto, batch: int | None) -> Inp
 
 def _converted(path: Path, proto: ModelProto) -> torch.fx.GraphModule:
     try:
-        return convert(proto)
+        return network_of(proto)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
 

@@ -36,7 +36,7 @@ class Unsupported:
         return f"{self.op}-{self.version} ({self.domain or 'ai.onnx'}, node {self.node!r})"
 
 
-def convert(proto: ModelProto) -> fx.GraphModule:
+def network_of(proto: ModelProto) -> fx.GraphModule:
     """The network in eval mode, its Parameters frozen.
 
     `network.onnx_names` maps every submodule with weights to the name its author gave it, `network.onnx_ops` to what

@@ -195,7 +195,11 @@ def _check(path: Path, model: ModelProto) -> None:
             ) from failure
 
 
+# What the file asks for, counted before any of it is done: functions that call each other, and tensors.
+
+
 MOST_NODES = 40_000
+"""Once functions are put in their callers' place; the largest networks have some ten thousand."""
 COMPLEX = (TensorProto.COMPLEX64, TensorProto.COMPLEX128)
 PACKED: dict[int, int] = {TensorProto.UINT4: 2, TensorProto.INT4: 2}  # numbers in one byte
 

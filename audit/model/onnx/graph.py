@@ -28,7 +28,6 @@ from onnx import (
 from audit.model.canon import numbered
 
 Array = NDArray[Any]
-"""Where the newer PyTorch exporter notes the modules around a node."""
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
@@ -173,6 +172,9 @@ def with_graph(model: ModelProto, graph: GraphProto) -> ModelProto:
     return other
 
 
+# The types of its values, as far as they can be told without running it.
+
+
 SMALL = 1024
 """Elements up to which an initializer may matter to shape inference: shapes, axes and repeats are never longer."""
 
@@ -272,12 +274,10 @@ def _inferable(node: NodeProto) -> NodeProto:
     return node
 
 
-# What an ONNX file asks for, counted before any of it is done: functions that call each other, loops, tensors.
+# Whether constants can be evaluated soon: a loop may turn without end.
 
 
-"""Once functions are put in their callers' place; the largest networks have some ten thousand."""
-MOST_TURNS = 10**4
-"""Of a loop that is run once to see what it gives."""
+MOST_TURNS = 10**4  # of a loop that is run once to see what it gives
 LOOPS = ("Loop", "Scan", "SequenceMap")
 
 

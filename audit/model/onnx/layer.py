@@ -232,7 +232,11 @@ def _swap(x: str, shape: str, dense: NodeProto, last: NodeProto) -> None:
     last.input[0], last.output[0] = between, output
 
 
+# The module that a node was written in, from what its exporter notes.
+
+
 SCOPES = "pkg.torch.onnx.name_scopes"
+"""Where the newer PyTorch exporter notes the modules around a node."""
 
 
 def node_scope(node: NodeProto) -> str:

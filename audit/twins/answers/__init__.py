@@ -88,6 +88,9 @@ def _named(block: Twins) -> list[tuple[str, int]]:
     return [*(("test", index) for index in tests), *(("train", index) for index in train)]
 
 
+# The block of the report.
+
+
 LISTED = 50  # labels in doubt that a report names
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 STARTS = {"torch": "PyTorch's start", "glorot": "Glorot's start", "he": "He's start"}

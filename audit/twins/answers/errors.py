@@ -126,8 +126,6 @@ def _alone(wrong: Floats, mine: NDArray[np.bool_]) -> float:
 LEAST_OF_KIND = 2  # twins of a kind, and of plain ones
 SMALL = 0.05  # of the plain twins' error: what lies within is called no difference
 
-Array = NDArray[np.float64]
-
 
 def remedies(twins: TwinSet) -> list[Remedy]:
     """Of every kind that an owner could train by, the one that lowered the error most first."""
@@ -140,7 +138,7 @@ def remedies(twins: TwinSet) -> list[Remedy]:
     return sorted(effects, key=lambda remedy: remedy.effect)
 
 
-def _wrong(twins: TwinSet, kind: str) -> Array:
+def _wrong(twins: TwinSet, kind: str) -> Floats:
     """[twins, tests] 1 where wrong, 0 where right; the loss for regression."""
     found = [
         one.test
@@ -152,7 +150,7 @@ def _wrong(twins: TwinSet, kind: str) -> Array:
     return values if twins.about.task == "regression" else 1 - values
 
 
-def _remedy(kind: Kind, wrong: Array, plain: Array, tried: int) -> Remedy:
+def _remedy(kind: Kind, wrong: Floats, plain: Floats, tried: int) -> Remedy:
     effect = float(wrong.mean() - plain.mean())
     of_twins = [float(part.mean(1).var(ddof=1)) / len(part) for part in (wrong, plain)]
     of_tests = float(standard_error(wrong.mean(0) - plain.mean(0), ddof=1))

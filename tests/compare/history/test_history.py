@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from made_reports import answers, leaked, made, split
 
-from audit.compare.comparable import Named
+from audit.compare import Named, read_folder
 from audit.compare.history.timeline import reference_band, trace_history
-from audit.compare.recipes import read_folder
 from audit.errors import UsageError
 from audit.render.comparison_pages import write_history
 

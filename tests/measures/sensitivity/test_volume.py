@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -68,6 +68,7 @@ def test_a_linear_network_by_hand(make_audit):
 
 
 @SMALL
+@example([0.0, -3.4, -3.4, -3.4, -3.4, -3.4], 0, 0)  # just before the Gram matrix has lost too many digits
 @given(st.lists(st.floats(-9, 3), min_size=1, max_size=6), st.integers(0, 5), st.integers(0, 1000))
 def test_log_volume_keeps_its_digits_whatever_the_spread(exponents, extra, seed):
     values = sorted((10**e for e in exponents), reverse=True)
