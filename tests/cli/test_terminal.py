@@ -13,9 +13,11 @@ import pytest
 from places import ROOT, SUPPORT
 
 from audit.cli.terminal import _against, has_colours, in_colour, say, summary
+from audit.cli.verify import _lines
 from audit.compare import Named
 from audit.compare.compare import compare_reports
 from audit.measures import Report
+from audit.report.numbers import Difference, Reproduction
 
 
 def example(name: str) -> Report:
@@ -35,6 +37,12 @@ def test_convolutions_are_counted_apart_from_dense_layers(ops: list[str], words:
     report = example("example")
     layers = [replace(report.layers[0], op=op) for op in ops]
     assert f" parameters, {words}, " in summary(replace(report, layers=layers))[0]
+
+
+def test_one_value_differs_and_two_values_differ() -> None:
+    other = Difference("gap.test_loss", 1.0, 2.0, 1e-9)
+    told = [_lines(Reproduction(3, 1, None, (other,) * count))[-1] for count in (0, 1, 2)]
+    assert told == ["reproduced", "not reproduced: 1 value differs", "not reproduced: 2 values differ"]
 
 
 def test_a_regression_says_what_its_loss_is() -> None:
