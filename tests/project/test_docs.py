@@ -82,7 +82,9 @@ def test_what_stands_for_the_checkout_is_not_built(generated: ModuleType) -> Non
     assert "```python" in built and "The file is" not in built and "<!--" not in built
     index = generated.filled((DOCS / "index.md").read_text(encoding="utf-8"))
     assert "](findings.md)" in index and "](../" not in index
-    assert {name for name in generated.OF_CHECKOUT.values() if not name.startswith("example/")} <= set(generated.pages())
+    assert {name for name in generated.OF_CHECKOUT.values() if not name.startswith("example/")} <= set(
+        generated.pages()
+    )
 
 
 @WRITTEN
