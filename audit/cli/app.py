@@ -137,6 +137,8 @@ def resumable(out: Path, resume: bool) -> Iterator[Partial]:
 
     beside = out if out.name not in ("", "..") else Path(os.path.abspath(out))
     kept = Partial(beside.with_name(f"{beside.name}.partial"), resume)
+    if resume and not kept.unfinished:
+        complain(f"gen-audit: --resume: there is no unfinished audit in {kept.folder}; beginning anew.")
     try:
         yield kept
     except (ModelError, DataError):  # they would end the next run, too

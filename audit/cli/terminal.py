@@ -199,8 +199,19 @@ def bottom_lines(report: Report) -> list[str]:
     line = report.bottom_line
     if line is None:
         return []
-    said = [f"bottom line: {line.level}. {line.sentence}", f"what to do next: {line.advice}"]
+    said = [f"bottom line: {line.level}. {line.sentence}", f"what to do next: {_in_full(line.advice, report)}"]
     return [printable(" ".join(each.split())) for each in said]
+
+
+def _in_full(advice: str, report: Report) -> str:
+    """On the page a long advice stands with its finding; here no advice does, so it is said at once."""
+    from audit.findings.bottom_line import BELOW
+    from audit.findings.rule import sentence
+
+    for finding in report.findings:
+        if advice == f"{sentence(finding.title)} {BELOW}":
+            return f"{sentence(finding.title)} {finding.advice}"
+    return advice
 
 
 def _layers(report: Report) -> str:

@@ -126,7 +126,10 @@ def _summary(made: TwinSet) -> dict[str, Any]:
 def _print(made: TwinSet, out: Path) -> None:
     summary = _summary(made)
     found = ", ".join(f"{count} {kind}" for kind, count in summary["kinds"].items())
-    say(f"{len(made.twins)} twins at train loss {made.about.target:.4g}; recipe {made.family}: {found}")
+    others = len(made.twins) - sum(summary["kinds"].values())
+    why = "" if made.recipe_given else ", made in the search for it"
+    more = f"; {others} of other recipes{why}" if others else ""
+    say(f"{len(made.twins)} twins at train loss {made.about.target:.4g}; recipe {made.family}: {found}{more}")
     for kind, why in made.left_out:
         say(f"left out: {kind} ({why})")
     say(out / "twins.json")

@@ -96,7 +96,9 @@ def _lines(found: Reproduction) -> list[str]:
         lines.append(f"differs: {_told(one)}")
     if len(found.differences) > SHOWN:
         lines.append(f"differs: {len(found.differences) - SHOWN:,} more")
-    lines.append("reproduced" if found.reproduced else f"not reproduced: {len(found.differences):,} values differ")
+    count = len(found.differences)
+    differ = "1 value differs" if count == 1 else f"{count:,} values differ"
+    lines.append("reproduced" if found.reproduced else f"not reproduced: {differ}")
     return lines
 
 

@@ -181,14 +181,29 @@ def _layers(report: Report) -> Iterator[Open]:
 
 
 def _always(report: Report) -> Iterator[Open]:
-    measured = [block for block in ("flatness", "fisher", "sensitivity") if getattr(report.network, block) is not None]
-    if measured:
-        yield (
-            "Whether curvature, Fisher information and sensitivity are high or low",
-            "They have no scale of their own and follow the train loss: only a second model, trained on the same data "
-            "to the same train loss, gives one (`gen-audit compare`).",
-        )
+    if any(getattr(report.network, block) is not None for block in NO_SCALE):
+        yield from _no_scale(report)
     yield "How the model does on data from elsewhere or from later", "Only the given test split was looked at."
+
+
+NO_SCALE = {"flatness": "curvature", "fisher": "Fisher information", "sensitivity": "sensitivity"}
+MANY_OF_THEM = ("are", "They have no scale of their own", "follow")
+
+
+def _no_scale(report: Report) -> Iterator[Open]:
+    """Numbers without a scale; those that lie beside their twins' have one."""
+    bands = [] if report.twins is None else [f".{band.key}" for band in report.twins.numbers]
+    scaled = {block for block in NO_SCALE for key in bands if f".{block}." in key}
+    missing = {block for block in NO_SCALE if scaled and getattr(report.network, block) is None}
+    names = [name for block, name in NO_SCALE.items() if block not in scaled | missing]
+    if names:
+        which = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        are, have, follow = ("is", "It has no scale of its own", "follows") if len(names) == 1 else MANY_OF_THEM
+        yield (
+            f"Whether {which} {are} high or low",
+            f"{have} and {follow} the train loss: only a second model, trained on the same data to the same train "
+            "loss, gives one (`gen-audit compare`).",
+        )
 
 
 __all__ = ["FindingRule", "Observation", "add_findings", "first_page"]

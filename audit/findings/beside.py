@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from audit.findings.rule import layer
 from audit.measures import Report
 from audit.report.numbers import interval, number, percent, points, shown, signed
 from audit.report.twins import Band, Remedy, Twins
@@ -55,7 +56,7 @@ def usual(report: Report, end: str, layers: tuple[str, ...] = ()) -> str:
             "architecture here."
         )
     band = outside[0]
-    where = "" if band.layer is None else f" in layer {band.layer}"
+    where = "" if band.layer is None else f" in {layer(band.layer)}"
     return (
         f"Its plain twins, trained anew on these data, lie between {shown(band.low, band.kind)} and "
         f"{shown(band.high, band.kind)}{where}; this model lies {band.place} them, at {shown(band.value, band.kind)}."

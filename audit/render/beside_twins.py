@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from audit.findings.beside import TRIED, came_of, level_of, trained
-from audit.findings.rule import capital, listed, sentence, some
+from audit.findings.rule import capital, layer, listed, sentence, some
 from audit.measures import Report
 from audit.render.samples import Pictures, pictures
 from audit.report.blocks import Thumbnail
@@ -40,8 +40,17 @@ def opening(report: Report, twins: Twins) -> str:
     return (
         f"{some(twins.made, 'network')}: {whole} trained anew on its own train samples down to its own train loss of "
         f"{number(twins.target)}, {how} ({twins.recipe}), as usual and with one thing changed at a time. Beside them "
-        "the numbers of this report have a scale."
+        f"the numbers of this report have a scale.{_searched(twins)}"
     )
+
+
+def _searched(twins: Twins) -> str:
+    """How many of all served the search for the recipe; the picture of the kinds leaves them out."""
+    others = sum(row.made for row in twins.kinds if row.family != twins.family)
+    if not others:
+        return ""
+    why = "" if twins.recipe_given else ", made in the search for the one that the model resembles most"
+    return f" Of them {number(others)} {'is' if others == 1 else 'are'} of other recipes{why}."
 
 
 def first_page(report: Report, twins: Twins) -> str:
@@ -100,7 +109,7 @@ def _inside(twins: Twins) -> str:
 
 def called(band: Band) -> str:
     """A number with its layer."""
-    return band.name if band.layer is None else f"{band.name} of {band.layer}"
+    return band.name if band.layer is None else f"{band.name} of {layer(band.layer)}"
 
 
 def _likeness(twins: Twins, brief: bool = False) -> str:
@@ -117,9 +126,9 @@ def _likeness(twins: Twins, brief: bool = False) -> str:
             f"From inside it resembles {like} most, a likeness that is right for {share(found.hit_rate)} of the twins."
         )
     if found.far and found.kind is None:
-        return f"None of the kinds that were made: it lies too far from all of them. {hits}"
+        return f"From inside it resembles none of the kinds of networks trained here: it lies too far from all. {hits}"
     if found.kind is None:
-        return f"Cannot tell: several kinds are about as near. {hits}"
+        return f"Which kind of training it resembles cannot be told: several are about as near. {hits}"
     like = "an ordinary training" if found.kind == "plain" else f"a network trained {trained(found.kind)}"
     away = " It lies farther off than these from each other, as another recipe would bring it." if found.far else ""
     return f"From inside it resembles {like} most; next comes {_kind(found.next)}.{away} {hits}"
@@ -136,7 +145,7 @@ def _more_data(report: Report, curve: Curve | None) -> str:
     kind = "points" if error else "number"
     change = points(curve.change) if error else number(curve.change)
     ends = "" if curve.change_ci95 is None else f" ({interval(curve.change_ci95, kind)})"
-    told = "" if curve.verdict == "helps" else " The curve does not carry more than that: cannot tell."
+    told = "" if curve.verdict == "helps" else " That may be none at all: whether more data would help cannot be told."
     what = "the test error" if error else "the test loss"
     return f"Twice the train samples would change {what} by about {change}{ends}.{told}"
 
@@ -195,7 +204,12 @@ def _remedies(report: Report, twins: Twins) -> str:
 def strips(report: Report, twins: Twins) -> list[tuple[str, list[float], str]]:
     """Rows of the picture of test errors: the kinds of the model's family, in the order of their worth."""
     rows = [row for row in twins.kinds if row.family == twins.family and row.test]
-    return [(row.name, row.test, f"{row.made}") for row in rows]
+    return [(row.name, row.test, _drawn(len(row.test), row.made)) for row in rows]
+
+
+def _drawn(dots: int, made: int) -> str:
+    """How many of a kind are counted; those that diverged are not."""
+    return f"{made}" if dots == made else f"{dots} of {made}"
 
 
 def curve_rows(report: Report, curve: Curve) -> list[tuple[str, float, tuple[float, float] | None, str]]:

@@ -46,13 +46,16 @@ def _findings(findings: list[Finding]) -> Markup:
     )
 
 
-# Parts of a report that show themselves in a notebook's cell as small tables, and become data frames. No torch.
+# Parts of a report that show themselves as small tables, in a notebook's cell and in print, and become data frames. No
+# torch.
 #
-# Each is what it was before, a block or a list; a notebook finds `_repr_html_` on it, a program `to_frame`.
+# Each is what it was before, a block or a list; a notebook finds `_repr_html_` on it, `print` its text, a program
+# `to_frame`.
 
 
 Cells = Sequence[str]
 Row = dict[str, Any]
+MOST_ROWS, LONGEST_CELL = 40, 80  # of a table in plain text
 NO_PANDAS = "to_frame: pandas is not installed here; install it with `pip install pandas`, or take report.to_dict()."
 
 
@@ -71,6 +74,12 @@ class Shown:
         """The same lines as numbers, by names of columns."""
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        """The table in plain text, as it is printed: what stands in it as objects is too long to be read."""
+        return text_table(self.heads(), self.cells())
+
+    __str__ = __repr__
+
     def _repr_html_(self) -> str:
         """A plain table without styles of its own; every name is escaped."""
         return str(html_table(self.heads(), self.cells()))
@@ -82,6 +91,27 @@ class Shown:
         except ImportError as error:
             raise UsageError(NO_PANDAS) from error
         return pandas.DataFrame(self.rows())
+
+
+def text_table(heads: Cells, rows: Sequence[Cells]) -> str:
+    """Columns side by side; a control character in a name becomes a space, and what is long is cut.
+
+    >>> print(text_table(("layer", "κ"), [("fc1", "0.5"), ("output", "12")]))
+    layer   κ
+    fc1     0.5
+    output  12
+    """
+    lines = [[_cut(cell) for cell in row] for row in (heads, *rows[:MOST_ROWS])]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    said = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    if len(rows) > MOST_ROWS:
+        said.append(f"… {len(rows) - MOST_ROWS:,} more: .rows() has them all")
+    return "\n".join(said)
+
+
+def _cut(cell: str) -> str:
+    plain = " ".join("".join(letter if letter.isprintable() else " " for letter in cell).split())
+    return plain if len(plain) <= LONGEST_CELL else f"{plain[: LONGEST_CELL - 1]}…"
 
 
 def html_table(heads: Cells, rows: Sequence[Cells]) -> Markup:

@@ -27,8 +27,8 @@ def name(change: Consequence) -> str:
         "input-noise": f"Noise of {size} of the spread",
         "input-worst": f"Worst change of {size}",
         "weights-rounded": "Weights in 8 bits",
-        "weights-noise": f"{change.layer}: weights off by {size}",
-        "neurons-noise": f"{change.layer}: neurons off by {size}",
+        "weights-noise": f"{called(change.layer or '')}: weights off by {size}",
+        "neurons-noise": f"{called(change.layer or '')}: neurons off by {size}",
     }[change.kind]
 
 
@@ -37,7 +37,7 @@ def short_name(change: Consequence) -> str:
     size = "" if change.size is None else share(change.size)
     if change.layer is not None:
         what = "weights" if change.kind == "weights-noise" else "neurons"
-        return f"{change.layer} {what} {size}"
+        return f"{called(change.layer)} {what} {size}"
     return {"input-noise": f"noise {size}", "input-worst": f"worst {size}"}.get(change.kind, "8-bit weights")
 
 

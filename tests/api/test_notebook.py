@@ -36,6 +36,26 @@ def test_every_part_shows_itself_as_a_table(name: str) -> None:
         assert rows == 1 + len(part.cells()) == 1 + (len(part) if isinstance(part, list) else len(part.cells()))
 
 
+@pytest.mark.parametrize("name", PARTS)
+def test_every_part_prints_itself_as_a_small_table(name: str) -> None:
+    for report in (wine(), regression()):
+        part = getattr(report, name)
+        assert str(part) == repr(part) and len(str(part)) < 5000
+        assert len(str(part).splitlines()) == 1 + len(part.cells())
+    lines = str(wine().layers).splitlines()
+    assert lines[0].split()[:2] == ["layer", "kind"]
+    assert [line.split()[0] for line in lines[1:]] == [layer.name for layer in wine().layers]
+
+
+def test_a_long_table_and_a_long_name_are_cut_and_no_name_moves_the_cursor() -> None:
+    values = json.loads(wine().to_json())
+    first = values["gap"]["per_class"][0]
+    values["gap"]["per_class"] = [first | {"name": "\x1b[2J" + "n" * 100}] * 50
+    shown = str(Report.from_json(json.dumps(values)).classes)
+    assert "\x1b" not in shown and " " + "n" * 81 not in shown and "n…" in shown
+    assert len(shown.splitlines()) == 42 and shown.endswith("… 10 more: .rows() has them all")
+
+
 def test_the_parts_are_still_what_they_were() -> None:
     report = wine()
     assert report.gap.test_loss == json.loads(report.to_json())["gap"]["test_loss"]

@@ -10,10 +10,15 @@ import pytest
 from twin_cases import blobs, fitted_network
 
 from audit import audit_model, make_twins
+from audit.cli.twins import _print as print_made
 from audit.compare import Named
 from audit.compare.compare import compare_reports
 from audit.errors import UsageError
+from audit.findings import not_judged
+from audit.findings.beside import usual
 from audit.measures import Report
+from audit.render import beside_twins
+from audit.render.beside_twins import called
 from audit.render.page import render_html, render_markdown
 from audit.twins import read_twins
 
@@ -113,3 +118,68 @@ def test_twins_are_shared_by_models_of_one_train_loss(folder: Path) -> None:
     model = read_twins(folder).model
     assert found is not None
     assert all(band.value != model[band.key] for band in found.numbers if band.key.startswith("layers.fc3"))
+
+
+def test_a_layer_whose_name_is_a_number_is_called_a_layer(report: Report) -> None:
+    """As in every sequence of layers: "κ_τ of 0" reads as its value."""
+    assert report.twins is not None
+    (band,) = (band for band in report.twins.numbers if band.key == "layers.fc1.flatness.kappa_tau")
+    bare = replace(band, layer="0", place="above")
+    twins = replace(report.twins, numbers=[bare])
+    assert dict(beside_twins.answers(report, twins))["Inside?"].startswith(
+        "Outside the band: curvature over all directions, scale-free (κ_τ) of layer 0 (above)."
+    )
+    assert [row.name for row in beside_twins.band_rows(twins, "flatness")] == [f"{band.name} of layer 0"]
+    assert " in layer 0; this model lies above them" in usual(replace(report, twins=twins), ".kappa_tau")
+    assert called(band).endswith(" of fc1")
+
+
+def test_numbers_that_lie_beside_their_twins_have_a_scale(report: Report) -> None:
+    assert report.twins is not None
+    assert not any("no scale" in each.why for each in report.not_judged)
+    (alone,) = (each for each in not_judged(replace(report, twins=None)) if "no scale" in each.why)
+    assert alone.what == "Whether curvature, Fisher information and sensitivity are high or low"
+    fisher = replace(report.twins, numbers=[band for band in report.twins.numbers if "fisher" not in band.key])
+    (rest,) = (each for each in not_judged(replace(report, twins=fisher)) if "no scale" in each.why)
+    assert rest.what == "Whether Fisher information is high or low"
+    assert rest.why.startswith("It has no scale of its own and follows the train loss: only a second model,")
+
+
+def test_those_of_the_search_for_the_recipe_are_counted(report: Report) -> None:
+    twins = report.twins
+    assert twins is not None and "other recipes" not in beside_twins.opening(report, twins)
+    other = replace(twins.kinds[0], family="Adam", made=14)
+    searched = replace(twins, recipe_given=False, made=twins.made + 14, kinds=[*twins.kinds, other])
+    assert beside_twins.opening(report, searched).endswith(
+        " Of them 14 are of other recipes, made in the search for the one that the model resembles most."
+    )
+
+
+def test_a_picture_counts_what_it_draws(report: Report) -> None:
+    assert report.twins is not None
+    first = replace(report.twins.kinds[0], made=4, test=[0.1, 0.2])
+    rows = beside_twins.strips(report, replace(report.twins, kinds=[first, *report.twins.kinds[1:]]))
+    assert [row[2] for row in rows[:2]] == ["2 of 4", "4"]
+
+
+def test_the_first_page_names_what_it_speaks_of(report: Report) -> None:
+    twins = report.twins
+    assert twins is not None and twins.likeness is not None and twins.curve is not None
+    far = replace(twins, likeness=replace(twins.likeness, kind=None, far=True))
+    told = "From inside it resembles none of the kinds of networks trained here: it lies too far from all."
+    assert told in beside_twins.first_page(report, far)
+    near = replace(twins, likeness=replace(twins.likeness, kind=None, far=False))
+    told = "Which kind of training it resembles cannot be told: several are about as near."
+    assert told in beside_twins.first_page(report, near)
+    flat = replace(twins, curve=replace(twins.curve, change=-0.01, change_ci95=(-0.03, 0.01), verdict="cannot tell"))
+    assert dict(beside_twins.answers(report, flat))["More data?"].endswith(
+        " That may be none at all: whether more data would help cannot be told."
+    )
+
+
+def test_the_command_counts_those_of_other_recipes_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = read_twins(folder)
+    others = [replace(twin, family="Adam") for twin in made.of("plain")]
+    print_made(replace(made, twins=[*made.twins, *others], recipe_given=False), folder)
+    told = "4 plain, 4 half, 4 quarter, 4 large-start, 4 small-start; 4 of other recipes, made in the search for it"
+    assert capsys.readouterr().out.splitlines()[0].endswith(f": {told}")
