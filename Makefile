@@ -21,6 +21,7 @@ demo: $(VENV)/.installed
 	$(BIN)/gen-audit report samples/large-batch.onnx samples/mnist --twins $(OUT)/twins -o $(OUT)/large-batch -f html,json --baseline $(OUT)/healthy/report.json
 	$(BIN)/gen-audit report samples/mislabelled.onnx samples/mnist-mislabelled -o $(OUT)/mislabelled -f html,json
 	@echo "Three reports to open: $(OUT)/healthy/report.html (and .pdf), $(OUT)/large-batch/report.html, $(OUT)/mislabelled/report.html"
+	@echo "The command is $(BIN)/gen-audit; to audit your own model: $(BIN)/gen-audit report MODEL DATA"
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"

@@ -2,7 +2,8 @@
 
 MkDocs calls the functions named `on_…`. A line `<!-- file: samples/ci/github.yml -->` on a page becomes that file,
 `<!-- part: CONTRIBUTING.md, How to add … -->` the text beneath that heading, `<!-- report: md -->` the example, and
-`<!-- table: kinds -->` a table of TABLES.
+`<!-- table: kinds -->` a table of TABLES. The line right below a call is for who reads the page in the checkout: a
+link to the file that fills the place. It goes with the call, and links of OF_CHECKOUT become those of the built pages.
 """
 
 from __future__ import annotations
@@ -26,14 +27,22 @@ ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "build" / "docs-report"  # an audit that `make docs` makes before it builds
 UNITS = ROOT / "benchmarks" / "twin_units.json"  # seconds of a twin, written by `python -m benchmarks.twin_units`
 CORES = (1, 64, 640)
-CALL = re.compile(r"^<!-- (?P<what>file|part|report|table): (?P<name>.+?) -->$", re.MULTILINE)
+CALL = re.compile(r"^<!-- (?P<what>file|part|report|table): (?P<name>.+?) -->$(?P<instead>\n.+)?", re.MULTILINE)
+OF_CHECKOUT = {  # what a page links to in the checkout, and what it is in the built documentation
+    "../audit/findings/rules": "findings.md",
+    "../samples/README.md": "example/report.html",
+    "../samples/report-page-1.png": "example/page-1.png",
+    "../SECURITY.md": "security.md",
+}
 LANGUAGES = {".yml": "yaml", ".yaml": "yaml", ".py": "python", ".toml": "toml"}
 
 
 def pages() -> dict[str, str]:
     """Address and Markdown of every page that is written from the code."""
     measures = {f"measures/{entry.key}.md": measure_page(entry) for entry in CATALOGUE}
-    return {**measures, "measures/twins.md": twins_page(), "findings.md": findings_page(), "words.md": words_page()}
+    security = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    rest = {"findings.md": findings_page(), "words.md": words_page(), "security.md": security}
+    return {**measures, "measures/twins.md": twins_page(), **rest}
 
 
 def measure_page(entry: Entry) -> str:
@@ -89,7 +98,9 @@ def _plain(title: str) -> str:
 
 
 def filled(markdown: str) -> str:
-    """A page with its calls replaced by what they name."""
+    """A page with its calls replaced by what they name, and its links by those of the built pages."""
+    for here, built in OF_CHECKOUT.items():
+        markdown = markdown.replace(f"]({here})", f"]({built})")
     return CALL.sub(lambda call: WRITERS[call["what"]](call["name"]), markdown)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import sys
@@ -108,6 +109,7 @@ class Earlier:
     baseline: Path | None = None  # a report.json to be compared with
     kept: Partial | None = None
     twins: str | None = None  # a folder of them, or the time to make them in
+    must_compare: bool = False  # whether a baseline that the report cannot be compared with ends the audit early
 
 
 def run(model: Path, data: Path, settings: Settings, quiet: bool, earlier: Earlier) -> Audited:
@@ -115,8 +117,9 @@ def run(model: Path, data: Path, settings: Settings, quiet: bool, earlier: Earli
     from audit.run.pipeline import Following, files_of, run_audit
     from audit.run.progress import progress_for
 
-    baseline = None if earlier.baseline is None else read_report(earlier.baseline)
-    following = Following(plan=earlier.plan, baseline=baseline, kept=earlier.kept)
+    named = None if earlier.baseline is None else named_report(earlier.baseline)
+    baseline, only_with = None if named is None else named.report, named if earlier.must_compare else None
+    following = Following(plan=earlier.plan, baseline=baseline, only_with=only_with, kept=earlier.kept)
     twins = None
     if earlier.twins is not None:
         from audit.twins.answers import twins_for, with_twins  # a room that most audits never enter
@@ -134,11 +137,17 @@ def resumable(out: Path, resume: bool) -> Iterator[Partial]:
 
     beside = out if out.name not in ("", "..") else Path(os.path.abspath(out))
     kept = Partial(beside.with_name(f"{beside.name}.partial"), resume)
+    if resume and not kept.unfinished:
+        complain(f"gen-audit: --resume: there is no unfinished audit in {kept.folder}; beginning anew.")
     try:
         yield kept
     except (ModelError, DataError):  # they would end the next run, too
         if kept.holds_something:
             kept.remove()
+        raise
+    except UsageError:
+        if kept.holds_something:
+            complain(f"gen-audit: what was measured is kept in {kept.folder}, and of use once what follows is mended.")
         raise
     except BaseException:
         if kept.holds_something:
@@ -164,17 +173,23 @@ def earlier_plan(plan: Path | None, baseline: Path | None, flags: Mapping[str, A
     return found if found.stages else None
 
 
-def dry_run(model: Path, data: Path, settings: Settings, plan: Plan | None, as_json: bool) -> None:
+def dry_run(model: Path, data: Path, settings: Settings, earlier: Earlier, as_json: bool) -> None:
     """Prints the plan of the audit, and does nothing else."""
     from audit.cli.terminal import print_plan
     from audit.run.pipeline import plan_only
     from audit.run.progress import Progress
 
-    made, samples = plan_only(model, data, settings, Progress(), plan)
+    seconds = None
+    if earlier.twins is not None and not Path(earlier.twins).is_dir():
+        from audit.twins.answers import time_for
+
+        seconds = time_for(earlier.twins)
+        seconds = math.inf if seconds is None else seconds
+    made, samples = plan_only(model, data, settings, Progress(), earlier.plan)
     if as_json:
         say_whole(json.dumps(asdict(made), indent=2, ensure_ascii=False))
     else:
-        print_plan(made, samples)
+        print_plan(made, samples, seconds)
 
 
 def compared(baseline: Path | None, name: str, report: Report, shown: Gallery | None = None) -> Comparison | None:

@@ -89,7 +89,7 @@ def check(
     else:
         settings, followed = resolve(flags, config_files(config, data)), earlier_plan(plan, baseline, flags)
         if dry:
-            dry_run(target, data, settings, followed, as_json)
+            dry_run(target, data, settings, Earlier(followed, twins=twins), as_json)
             return
         audited = run(target, data, settings, quiet, Earlier(followed, baseline, twins=twins))
         result, shown = audited.report, audited.shown

@@ -79,7 +79,11 @@ ModelPath = Annotated[
 DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="Folder with a train and a test split.")]
 ReportPath = Annotated[Path, typer.Argument(metavar="REPORT", help="A report.json.")]
 ConfigPath = Annotated[
-    Path | None, typer.Option(help=f"Settings file (default: {CONFIG_NAME} in the data folder, then in this one).")
+    Path | None,
+    typer.Option(
+        help=f"Settings file (default: {CONFIG_NAME} in the data folder, which may describe the data only, then in "
+        "this one)."
+    ),
 ]
 Output = Annotated[Path, output_option("report into")]
 Formats = Annotated[str, formats_option(FORMATS)]

@@ -78,12 +78,12 @@ def report(
     settings = resolve(flags, config_files(config, data))
     followed = earlier_plan(plan, baseline, flags)
     if dry:
-        dry_run(model, data, settings, followed, as_json)
+        dry_run(model, data, settings, Earlier(followed, twins=twins), as_json)
         return
     check_writable(out)
     past = past_audits(reference)
     with resumable(out, resume) as kept:
-        audited = run(model, data, settings, quiet, Earlier(followed, baseline, kept, twins))
+        audited = run(model, data, settings, quiet, Earlier(followed, baseline, kept, twins, must_compare=True))
         result = audited.report
         if reference is not None:
             result = replace(result, reference=reference_band(result, past, reference))

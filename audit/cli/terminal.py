@@ -7,6 +7,7 @@ modules of reports are imported where they are needed: every command, and `--hel
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import sys
@@ -132,13 +133,16 @@ def print_outcome(
         say(folder / name)
 
 
-def print_plan(plan: Plan, samples: int) -> None:
-    """Every stage with its form, its samples of the `samples` there are, and the time that it should take."""
+def print_plan(plan: Plan, samples: int, twins: float | None = None) -> None:
+    """Every stage with its form, its samples of the `samples` there are, and the time that it should take.
+
+    `twins`: seconds in which twins would be made beside it, infinite without a limit; None where none would be.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    from audit.report.conduct import readable_seconds
+    from audit.report.conduct import about_seconds, readable_seconds
 
     table = Table(box=box.SIMPLE)
     for column in ("stage", "form", "samples", "time", "memory", "why"):
@@ -150,7 +154,12 @@ def print_plan(plan: Plan, samples: int) -> None:
         )
     Console().print(table)
     budget = "no budget" if plan.budget is None else f"a budget of {readable_seconds(plan.budget)}"
-    say(f"about {readable_seconds(plan.seconds)} in all, {plan.arithmetic}; {budget}. Nothing was measured.")
+    say(f"{about_seconds(plan.seconds)} in all, {plan.arithmetic}; {budget}. Nothing was measured.")
+    if plan.budget is not None and plan.seconds > plan.budget:
+        say("The budget cannot be kept: what is planned should take longer.")
+    if twins is not None:
+        limit = "no limit of time" if math.isinf(twins) else f"up to {readable_seconds(twins)}"
+        say(f"Making the twins comes before that, with {limit}.")
 
 
 def _against(comparison: Comparison | None) -> list[str]:
@@ -190,8 +199,19 @@ def bottom_lines(report: Report) -> list[str]:
     line = report.bottom_line
     if line is None:
         return []
-    said = [f"bottom line: {line.level}. {line.sentence}", f"what to do next: {line.advice}"]
+    said = [f"bottom line: {line.level}. {line.sentence}", f"what to do next: {_in_full(line.advice, report)}"]
     return [printable(" ".join(each.split())) for each in said]
+
+
+def _in_full(advice: str, report: Report) -> str:
+    """On the page a long advice stands with its finding; here no advice does, so it is said at once."""
+    from audit.findings.bottom_line import BELOW
+    from audit.findings.rule import sentence
+
+    for finding in report.findings:
+        if advice == f"{sentence(finding.title)} {BELOW}":
+            return f"{sentence(finding.title)} {finding.advice}"
+    return advice
 
 
 def _layers(report: Report) -> str:

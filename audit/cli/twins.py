@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,11 +93,25 @@ def twins(
     )
     settings = resolve(flags, config_files(config, data))
     problem = set_problem(files_of(model, data), settings, Progress(), frozen_trunk)
-    made = make_folder(problem, out, wish)
+    with going_on(out):
+        made = make_folder(problem, out, wish)
     if as_json:
         say_whole(json.dumps(_summary(made), indent=2, ensure_ascii=False))
     elif not quiet:
         _print(made, out)
+
+
+@contextmanager
+def going_on(folder: Path) -> Iterator[None]:
+    """Says, where the training is ended from outside, that the twins in the folder are kept."""
+    from audit.twins import INDEX
+
+    try:
+        yield
+    except (SystemExit, KeyboardInterrupt):
+        if (folder / INDEX).exists():
+            complain(f"gen-audit: what was trained is kept in {folder}; the same command goes on from there.")
+        raise
 
 
 def _summary(made: TwinSet) -> dict[str, Any]:

@@ -234,5 +234,7 @@ def _no_way(data: Data, shape: Wanted | None, settings: Settings) -> str:
     if shape is not None and len(fixed) == len(shape) and math.prod(fixed) == math.prod(sample):
         return f"{problem}; the sizes agree, so --reshape unflatten would fill it row by row."
     if data.features is not None:
-        return f"{problem}; the table's feature columns are {listed(data.features, 8)}."
+        columns = f"{problem}; the table's feature columns are {listed(data.features, 8)}"
+        too_many = len(fixed) == len(shape or ()) == 1 and fixed[0] < len(data.features)
+        return f"{columns}; leave out what is no feature with --drop NAME." if too_many else f"{columns}."
     return f"{problem}; store the samples in the model's shape, or choose with --reshape."

@@ -133,7 +133,7 @@ def _remedy(columns: list[Any]) -> str:
     values = columns[0].to_pylist()
     words = [row for row, value in enumerate(values) if value is not None and not _reads_as_number(value)]
     if len(columns) > 1 or not words or 2 * len(words) > len(values):
-        return "encode as numbers the way the model was trained, or remove."
+        return "encode as numbers the way the model was trained, or leave out what is no feature with --drop NAME."
     return f"correct {str(values[words[0]])!r} in row {words[0] + 1} (counted from 1), or encode the column as numbers."
 
 

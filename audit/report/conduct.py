@@ -58,7 +58,7 @@ class PlannedStage:
     @property
     def about(self) -> str:
         """The predicted time in words; of what takes none, nothing."""
-        return f"about {readable_seconds(self.seconds)}" if self.form != "skipped" else ""
+        return about_seconds(self.seconds) if self.form != "skipped" else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +105,15 @@ def readable_seconds(seconds: float) -> str:
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def about_seconds(seconds: float) -> str:
+    """A predicted time in words: several below one second may be far less than as many seconds.
+
+    >>> about_seconds(0.3), about_seconds(42.3)
+    ('under 1 s', 'about 42 s')
+    """
+    return "under 1 s" if seconds < 1 else f"about {readable_seconds(seconds)}"
 
 
 # How the model is fed: other preprocessings tried, class order, BatchNorm, first layer.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.compare import Comparison, Matched, Named
-from audit.compare.comparable import AtOneLoss, Measured
+from audit.compare.comparable import AtOneLoss, Measured, short_names
 from audit.compare.compare import compare_reports
 from audit.curvature import LayerHessian
 from audit.maths.decompositions import largest_singular_value
@@ -38,17 +39,20 @@ def compare_models(
 
     All follow the plan of the first. Samples are paired only where all were measured.
     """
+    names = dict(zip((old, new), short_names(str(old), str(new)), strict=False))
 
-    def audited(path: Path, following: Following = NOTHING) -> Measured:
+    def audited(role: str, path: Path, following: Following = NOTHING) -> Measured:
+        progress.about(f"{role}: {names[path]}")
         found = run_audit(path, data, settings, command, progress, following)
         if not found.audit.plan.is_exact("flatness"):
             return Measured(found.report, shown=found.shown)
         with ordinary_sizes():
             return Measured(found.report, sample_terms(found.audit, found.results), found.shown)
 
-    first = audited(old)
+    first = audited("old", old)
     plan = first.report.plan
-    second = audited(new, Following(plan=plan, baseline=first.report))
+    follow = Following(plan=plan, baseline=first.report, only_with=Named(str(old), first.report))
+    second = audited("new", new, follow)
     target = max(first.report.gap.train_loss, second.report.gap.train_loss)
     at_one_loss: AtOneLoss | None = None
     if first.report.model.task == "regression":
@@ -57,8 +61,9 @@ def compare_models(
         at_one_loss = AtOneLoss(first, second, Matched(target=target, scaled=None, factor=1.0))
     elif target < _guessing(first.report):
         older = first.report.gap.train_loss < target
-        softened = audited(old if older else new, Following(target, plan))
-        matched = Matched(target=target, scaled="old" if older else "new", factor=softened.report.model.factor)
+        scaled: Literal["old", "new"] = "old" if older else "new"
+        softened = audited(f"{scaled}, at one train loss", old if older else new, Following(target, plan))
+        matched = Matched(target=target, scaled=scaled, factor=softened.report.model.factor)
         at_one_loss = AtOneLoss(softened, second, matched) if older else AtOneLoss(first, softened, matched)
     sides = Named(str(old), first.report), Named(str(new), second.report)
     return compare_reports(*sides, command, at_one_loss, second.shown)

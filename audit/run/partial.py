@@ -57,13 +57,18 @@ class Partial:
             self.remove()
 
     @property
+    def unfinished(self) -> bool:
+        """Whether an earlier run left anything here."""
+        return self._path(ABOUT).exists()
+
+    @property
     def holds_something(self) -> bool:
         """Whether this run found or left anything to go on from."""
-        return self._about is not None and self._path(ABOUT).exists()
+        return self._about is not None and self.unfinished
 
     def plan(self, model: str, data: str, settings: Settings) -> Plan | None:
         """The plan of the audit that is gone on with; None where there is none to be."""
-        if not self._resume or not self._path(ABOUT).exists():
+        if not self._resume or not self.unfinished:
             return None
         earlier: About = self._read(ABOUT, About)
         now = About(__version__, model, data, _plain(settings), earlier.plan)
@@ -74,7 +79,7 @@ class Partial:
     def begin(self, model: str, data: str, settings: Settings, plan: Plan, timings: dict[str, float]) -> None:
         """What the files to come are about; whatever an earlier run has finished is read, its times into `timings`."""
         self._timings = timings
-        if self._resume and self._path(ABOUT).exists():
+        if self._resume and self.unfinished:
             if self._path(TAILS).exists():
                 self.tails = self._read(TAILS, dict[str, Tail])
             keys = [entry.key for entry in CATALOGUE if self._path(entry.key).exists()]

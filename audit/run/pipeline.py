@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
 
 from audit.checks import run_checks
+from audit.compare import Named
+from audit.compare.comparable import check_comparable
 from audit.data import read_data, resolve_task
 from audit.data.dataset import Data, spread_rows
 from audit.data.fit import Fitting
@@ -25,9 +28,10 @@ from audit.model import load_model
 from audit.model.base import Model, Preparation, as_fed
 from audit.model.parity import Parity, check_behaviour, check_parity
 from audit.network.hooks import scores
+from audit.report import LossName, Task
 from audit.report.blocks import Gallery
 from audit.report.conduct import Plan
-from audit.run.assemble import Measured, assemble, check_finite, ordinary_sizes, within_memory
+from audit.run.assemble import Measured, assemble, check_finite, keep_outcomes, ordinary_sizes, within_memory
 from audit.run.doctor import Patient, examine, with_class_order
 from audit.run.fitting import fit, known_inputs
 from audit.run.gallery import show_changed
@@ -69,6 +73,7 @@ class Following:
     train_loss: float | None = None  # that the scores are softened to, for a comparison at one train loss
     plan: Plan | None = None  # of what is measured how; without one the audit makes its own
     baseline: Report | None = None  # that the report will be compared with
+    only_with: Named | None = None  # a report without which, where the two cannot be compared, nothing is measured
     kept: Partial | None = None  # what is finished, in case that this run does not come to its end
 
 
@@ -123,6 +128,8 @@ def audit_sources(
         if following.train_loss is not None:
             softened = at_train_loss(audit, following.train_loss)
             audit = set_up_audit(softened, ready.data, ready.task, settings, plan)
+        if following.only_with is not None:
+            _check_with(following.only_with, audit)
         doctor = with_class_order(doctor, audit.data, audit.train_outcome)
     with ordinary_sizes():
         results = run_suite(audit, progress, following.kept)
@@ -170,6 +177,19 @@ def _plan(ready: Prepared, settings: Settings, following: Following, timings: di
     if kept is not None:
         kept.begin(*about, plan, timings)
     return plan
+
+
+def _check_with(earlier: Named, audit: Audit) -> None:
+    """Refuses an audit that the earlier one cannot be compared with: what that takes is known before any measure."""
+    report, data = earlier.report, audit.data
+    new = replace(
+        report,
+        model=replace(report.model, task=cast(Task, audit.task), loss=cast(LossName, audit.loss.name)),
+        data=replace(report.data, sha256=data.sha256),
+        settings=asdict(audit.settings),
+        outcomes=keep_outcomes(data, audit.train_outcome, audit.test_outcome),
+    )
+    check_comparable(earlier, [Named(str(audit.model.path), new)])
 
 
 def _to_come(plan: Plan, kept: Partial | None) -> Plan:

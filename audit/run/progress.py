@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from audit.report.conduct import Plan, readable_seconds
+from audit.report.conduct import Plan, about_seconds, readable_seconds
 from audit.settings.limits import give_back
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ class Progress:
         """Passes `items` through, counting them."""
         yield from items
 
+    def about(self, name: str) -> None:
+        """Learns that one of several audits begins, and what to call it; its plan is still to come."""
+
     def follow(self, plan: Plan, samples: int) -> None:
         """Learns what is to come, and of how many train samples, as soon as that is known."""
 
@@ -56,6 +59,11 @@ class Progress:
 
     def close(self) -> None:
         """Leaves the terminal clean."""
+
+
+def _plain(name: str) -> str:
+    """A file's name without letters that a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
 class Ahead:
@@ -115,15 +123,21 @@ class LineProgress(Progress):
         self._plan: Plan | None = None
         self._samples = 0
 
+    def about(self, name: str) -> None:
+        """Says which audit the lines to come are about."""
+        self._plan = None
+        self._say(_plain(name))
+
     def follow(self, plan: Plan, samples: int) -> None:
         """Says how long all of it should take."""
         self._plan, self._samples = plan, samples
-        self._say(f"plan: about {readable_seconds(plan.seconds)} in all")
+        self._say(f"plan: {about_seconds(plan.seconds)} in all")
 
     def begin(self, name: str, words: str) -> None:
         """Says what is being done, and for how long."""
         plan = self._plan
-        if plan is not None and (name != "capture" or plan.is_exact("flatness")):
+        measures = name.startswith(MEASURE) or name in UNMEASURED
+        if plan is not None and measures and (name != "capture" or plan.is_exact("flatness")):
             self._say(plan.stage(name.removeprefix(MEASURE)).told(self._samples))
 
     def _say(self, line: str) -> None:
@@ -153,6 +167,14 @@ class TerminalProgress(Progress):
         self._task: TaskID = self._bar.add_task("", total=None, left=_Left(self))
         self._begin = self._stage_begin = time.perf_counter()
         self._ahead: Ahead | None = None
+        self._name = ""
+
+    def about(self, name: str) -> None:
+        """A bar of its own for each audit."""
+        from rich.markup import escape
+
+        self._name, self._ahead = escape(f"{_plain(name)} · "), None
+        self._bar.update(self._task, completed=0)
 
     def follow(self, plan: Plan, samples: int) -> None:
         """One bar over the whole plan."""
@@ -164,7 +186,7 @@ class TerminalProgress(Progress):
         self._stage_begin = time.perf_counter()
         if self._ahead is not None:
             self._ahead.begin(name)
-        self._bar.update(self._task, description=words)
+        self._bar.update(self._task, description=self._name + words)
         self._wake()
 
     def steps(self, items: Iterable[Item], total: int) -> Iterator[Item]:

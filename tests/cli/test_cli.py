@@ -196,6 +196,19 @@ def test_an_interrupted_audit_is_130_shows_progress_on_a_terminal_and_writes_not
     assert list(tmp_path.iterdir()) == ([tmp_path / "out.partial"] if kept else [])
 
 
+@pytest.mark.slow
+def test_terminated_twins_are_kept_and_the_same_command_goes_on(folder: Path, tmp_path: Path) -> None:
+    stop = "import os, audit.twins.make as m\nwrite = m.write_twins\n"
+    stop += "m.write_twins = lambda folder, made: (write(folder, made), os.kill(os.getpid(), 15))\n"
+    asked = ["twins", folder / "model.onnx", folder / "data", "-o", "kept", "--kinds", "plain", "--count", "1", "-q"]
+    stopped = run(*asked, cwd=tmp_path, before=stop)
+    assert (stopped.returncode, stopped.stdout) == (143, "")
+    assert complaints(stopped.stderr).splitlines()[-1] == (
+        "gen-audit: what was trained is kept in kept; the same command goes on from there."
+    )
+    assert (tmp_path / "kept" / "twins.json").exists()
+
+
 def test_a_terminated_audit_is_143_and_goes_on_with_resume(folder: Path, tmp_path: Path) -> None:
     stop = "import os, signal, audit.run.progress as p\nsay = p.LineProgress._say\n"
     stop += "p.LineProgress._say = lambda s, l: os.kill(os.getpid(), 15) if l.startswith('fisher') else say(s, l)\n"

@@ -58,7 +58,17 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(asked: Asked, command: str
     assert {"forward", "flatness", "duality", "fisher", "sensitivity", "checks"} <= set(rows)
     assert "sampled" in rows["flatness"] and "64 of 110" in rows["flatness"] and "--budget" in rows["flatness"]
     assert rows["about"].endswith("a budget of 1 s. Nothing was measured.")
+    assert "  under 1 s  " in rows["fisher"]  # as many of about one second would not add up
+    assert lines[-1] == "The budget cannot be kept: what is planned should take longer."
     assert sorted(Path().iterdir()) == before
+
+
+def test_a_dry_run_says_what_twins_may_take_and_that_a_budget_is_kept_by_saying_nothing(asked: Asked) -> None:
+    lines = asked("report", "model.onnx", "data", "--dry-run", *FLAGS, "--budget", "10m", "--twins", "2m").splitlines()
+    assert lines[-2].endswith("a budget of 10 min. Nothing was measured.")
+    assert lines[-1] == "Making the twins comes before that, with up to 2 min."
+    with pytest.raises(UsageError, match="--twins: 'soon' is no folder of twins, nor an amount of time"):
+        asked("report", "model.onnx", "data", "--dry-run", *FLAGS, "--twins", "soon")
 
 
 def test_the_plan_that_a_dry_run_prints_is_the_one_that_is_followed(asked: Asked) -> None:
@@ -95,6 +105,24 @@ def test_a_plan_has_its_own_budget(asked: Asked) -> None:
         asked("report", "model.onnx", "data", "--plan", "planned/report.json", *SAMPLED)
     with pytest.raises(UsageError, match="--dry-run: the report is finished; give a model and data to audit anew"):
         asked("check", "planned/report.json", "--dry-run")
+
+
+def test_a_baseline_that_cannot_be_compared_with_is_refused_before_anything_is_measured(
+    asked: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = audited(asked, "first")
+    test = replace(first.outcomes.test, sha256="0" * 64)
+    other = replace(first, data=replace(first.data, sha256="0" * 64), outcomes=replace(first.outcomes, test=test))
+    Path("other.json").write_text(other.to_json())
+    before, flags = sorted(Path().iterdir()), ("-f", "json", "--baseline", "other.json", *FLAGS)
+    sentence = r"other\.json and model\.onnx: were judged on different test samples, so no difference between them"
+    with pytest.raises(UsageError, match=sentence):
+        asked("report", "model.onnx", "data", "-o", "refused", *flags)
+    told = capsys.readouterr().err
+    assert "forward: exact" in told and "gap: " not in told and "--resume" not in told
+    assert sorted(Path().iterdir()) == before
+    held = asked("check", "model.onnx", "data", "-o", "held", *flags)  # whose verdict says that it is not comparable
+    assert held and Path("held/report.json").exists()
 
 
 def test_two_models_are_measured_by_one_plan_and_not_paired_where_it_samples(asked: Asked) -> None:

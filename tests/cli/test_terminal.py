@@ -16,6 +16,7 @@ from audit.cli.terminal import _against, has_colours, in_colour, say, summary
 from audit.cli.verify import _lines
 from audit.compare import Named
 from audit.compare.compare import compare_reports
+from audit.findings.bottom_line import BELOW
 from audit.measures import Report
 from audit.report.numbers import Difference, Reproduction
 
@@ -39,6 +40,15 @@ def test_convolutions_are_counted_apart_from_dense_layers(ops: list[str], words:
     assert f" parameters, {words}, " in summary(replace(report, layers=layers))[0]
 
 
+def test_a_long_advice_is_said_where_no_finding_shows_it() -> None:
+    report = example("example")
+    assert report.bottom_line is not None and report.bottom_line.advice.endswith(BELOW)
+    heavy = report.findings[0]
+    said = summary(report)
+    assert f"what to do next: {heavy.title}. {heavy.advice}" in said
+    assert not any(BELOW in line for line in said)
+
+
 def test_one_value_differs_and_two_values_differ() -> None:
     other = Difference("gap.test_loss", 1.0, 2.0, 1e-9)
     told = [_lines(Reproduction(3, 1, None, (other,) * count))[-1] for count in (0, 1, 2)]
@@ -56,7 +66,7 @@ def test_the_bottom_line_stands_before_the_numbers() -> None:
     assert report.bottom_line is not None
     lines = summary(report)
     place = lines.index(f"bottom line: watch. {report.bottom_line.sentence}")
-    assert lines[place + 1] == f"what to do next: {report.bottom_line.advice}"
+    assert lines[place + 1].startswith(f"what to do next: {report.findings[0].title}. ")
     assert place < next(index for index, line in enumerate(lines) if line.startswith("loss "))
     assert not any("bottom line" in line for line in summary(replace(report, bottom_line=None)))
 

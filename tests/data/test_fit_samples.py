@@ -157,6 +157,14 @@ def test_a_table_that_is_too_narrow_names_its_columns() -> None:
     )
 
 
+def test_a_table_that_is_too_wide_is_told_to_drop_what_is_no_feature() -> None:
+    data = holding(counting(3), "features", "csv", features=("id", "age", "height"))
+    assert refusal(data, (2,)) == (
+        "samples have shape (3,) but the model's input is (2,); the table's feature columns are id, age, height; leave "
+        "out what is no feature with --drop NAME."
+    )
+
+
 def test_images_of_another_size_are_told_to_resize() -> None:
     data = holding(np.zeros((2, 20, 30, 3), np.uint8), layout="images")
     assert refusal(data, (3, 32, 48)) == (

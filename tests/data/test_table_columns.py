@@ -100,7 +100,8 @@ def test_one_word_among_numbers_is_a_slip_and_shown(tmp_path: Path) -> None:
 def test_text_columns_are_named(tmp_path: Path) -> None:
     tables(tmp_path, "city,age,job,y\nRome,1,cook,0\nOslo,2,poet,1\n")
     assert refusal(tmp_path) == (
-        "train.csv: columns 'city', 'job' are not numeric; encode as numbers the way the model was trained, or remove."
+        "train.csv: columns 'city', 'job' are not numeric; encode as numbers the way the model was trained, or "
+        "leave out what is no feature with --drop NAME."
     )
     parquets(tmp_path, day=[date(2020, 1, 1)] * 2, y=[0, 1])
     for split in ("train", "test"):

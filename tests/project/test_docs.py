@@ -17,6 +17,7 @@ from audit.report.twins import CARDS as OF_TWINS
 
 DOCS = ROOT / "docs"
 COUNTS = re.compile(r"<!-- counts: (begin|end) -->")  # between which `make fuzz` writes its table
+LINK = re.compile(r"\]\(([^)\s]+)\)")
 OF_MAKE = re.compile(r"`make [^`]*`")
 PAGES = sorted(DOCS.glob("*.md"))
 WRITTEN = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -64,6 +65,26 @@ def test_what_a_page_calls_for_exists(page, generated: ModuleType) -> None:
         if call["what"] != "report":
             assert len(generated.WRITERS[call["what"]](call["name"])) > 100, call[0]
     assert "<!--" not in generated.CALL.sub("", COUNTS.sub("", text))
+
+
+@WRITTEN
+def test_a_page_can_be_read_in_the_checkout(page, generated: ModuleType) -> None:
+    text = page.read_text(encoding="utf-8")
+    for call in generated.CALL.finditer(text):
+        assert LINK.search(call["instead"] or ""), f"{call[0]}: nothing says where to find it without `make docs`"
+    for target in LINK.findall(text):
+        if "://" not in target and not target.startswith("#"):
+            assert (page.parent / target.partition("#")[0]).exists(), target
+
+
+def test_what_stands_for_the_checkout_is_not_built(generated: ModuleType) -> None:
+    built = generated.filled((DOCS / "python.md").read_text(encoding="utf-8"))
+    assert "```python" in built and "The file is" not in built and "<!--" not in built
+    index = generated.filled((DOCS / "index.md").read_text(encoding="utf-8"))
+    assert "](findings.md)" in index and "](../" not in index
+    assert {name for name in generated.OF_CHECKOUT.values() if not name.startswith("example/")} <= set(
+        generated.pages()
+    )
 
 
 @WRITTEN

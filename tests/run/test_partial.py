@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ import pytest
 import torch
 from formats import QUICK, data_of, example_of, trained, write_onnx
 
+from audit.cli.app import resumable
 from audit.errors import BudgetError, UsageError
 from audit.measures import Report
 from audit.run.assemble import within_memory
@@ -64,6 +66,16 @@ def numbers(report: Report) -> dict[str, Any]:
     """All but the moment and what the machine's speed at the moment makes of the plan."""
     values = report.as_read().to_dict()
     return {name: value for name, value in values.items() if name not in ("created", "timings", "plan")}
+
+
+def test_resuming_where_nothing_was_left_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "other.partial").mkdir()
+    (tmp_path / "other.partial" / "about.json").write_text("{}")
+    for name, resume in (("out", True), ("new", False), ("other", True)):
+        with contextlib.suppress(OSError), resumable(tmp_path / name, resume):
+            raise OSError
+    said = f"gen-audit: --resume: there is no unfinished audit in {tmp_path / 'out.partial'}; beginning anew.\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize("where", ["capture", "measure gap", "measure flatness", "measure hygiene", "checks"])

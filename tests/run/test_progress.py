@@ -82,6 +82,21 @@ def test_a_log_gets_one_line_per_stage_from_the_plan_on(capsys: pytest.CaptureFi
     ]
 
 
+def test_each_of_several_audits_is_named_and_what_measures_nothing_is_exact_on_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = LineProgress()
+    for name in ("old: a.onnx", "new: b\x1b.onnx"):
+        progress.about(name)
+        for stage in ("load", "read", "parity", "plan"):
+            progress.begin(stage, "words")
+        progress.follow(plan_of([0.2] * 6), 800)
+        for stage in ("doctor", "forward"):
+            progress.begin(stage, "words")
+    told = ["plan: about 1 s in all", "forward: exact on all 800 samples, under 1 s"]
+    assert capsys.readouterr().err.splitlines() == ["old: a.onnx", *told, "new: b?.onnx", *told]
+
+
 def test_nobody_who_asked_for_silence_is_told_anything(capsys: pytest.CaptureFixture[str]) -> None:
     progress = progress_for(quiet=True)
     assert type(progress) is Progress and isinstance(progress_for(quiet=False), LineProgress)

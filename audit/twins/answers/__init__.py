@@ -39,16 +39,21 @@ def twins_for(asked: str, sources: Sources, settings: Settings, say: Say) -> tup
     folder = Path(asked)
     if (folder / INDEX).exists() or folder.is_dir():
         return read_twins(folder), folder
+    wish = Wish(budget=time_for(asked), say=say)
+    problem = set_problem(sources, settings, Progress())
+    folder = cached(problem.about(None))
+    return make_folder(problem, folder, wish), folder
+
+
+def time_for(asked: str) -> float | None:
+    """Seconds to make twins in; None without a limit."""
     try:
-        wish = Wish(budget=budget_seconds(asked), say=say)
+        return budget_seconds(asked)
     except UsageError as error:
         raise UsageError(
             f"--twins: {asked!r} is no folder of twins, nor an amount of time; make one with `gen-audit twins`, or "
             "write 10m to have them made on the way."
         ) from error
-    problem = set_problem(sources, settings, Progress())
-    folder = cached(problem.about(None))
-    return make_folder(problem, folder, wish), folder
 
 
 def with_twins(audited: Audited, twins: TwinSet, folder: Path) -> Audited:
