@@ -173,3 +173,12 @@ def test_assumptions_are_looked_at(make_audit: AuditMaker) -> None:
     unfitted = checked(audit_of(make_audit, network, x, (answers + 1) % 3))
     assert unfitted["interpolation"].status == "failed"
     assert unfitted["gradient-small"].status == "failed"
+
+
+def test_a_quick_audit_looks_for_the_minimum_in_its_layer_alone(make_audit: AuditMaker) -> None:
+    network, x, y = build("tanh", n=12)
+    audit = audit_of(make_audit, network, x, y)
+    results = run_suite(audit, Progress())
+    assert checked(audit, results)["gradient-small"].title == "The model is near a minimum"
+    quick = replace(audit, plan=replace(audit.plan, quick=True))
+    assert checked(quick, results)["gradient-small"].title == "The last dense layer is near a minimum"

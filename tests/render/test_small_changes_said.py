@@ -7,7 +7,7 @@ from dataclasses import replace
 from made_reports import example
 
 from audit.measures.consequences.block import Consequences
-from audit.render.small_changes import lead, of_layers
+from audit.render.small_changes import lead, name, of_layers, short_name
 
 
 def block(costs: dict[str, float]) -> Consequences:
@@ -31,3 +31,9 @@ def test_no_layer_is_said_to_cost_what_it_does_not() -> None:
 
 def test_one_layer_is_not_compared_with_others() -> None:
     assert lead(block({"fc": 0.01}))[-1].startswith("With the weights of fc, the dense layer, off by 5 % at random, it")
+
+
+def test_rows_call_a_bare_number_a_layer() -> None:
+    change = of_layers(block({"0": 0.01}))[0]
+    assert name(change).startswith("layer 0: ") and short_name(change).startswith("layer 0 ")
+    assert name(replace(change, layer="fc")).startswith("fc: ")
