@@ -97,17 +97,18 @@ def _standing(result: RuleResult) -> str:
 
 
 def verdict_line(verdict: Verdict) -> str:
-    """The last line: whether the release passes, and what decided."""
+    """The last line: whether the release passes, and what decided; a rule that only warns is counted once."""
     failures, warnings = verdict.that("fail"), verdict.that("warn")
     judged = f"{counted(len(verdict.results), 'rule')} of {verdict.policy}"
     warned = f", {counted(len(warnings), 'warning')}" if warnings else ""
     if not verdict.passed:
         return f"failed: {len(failures)} of {judged}{warned}: {', '.join(result.id for result in failures)}"
-    statuses = [result.status for result in verdict.results]
-    open_ones = [f"{statuses.count(status)} {status}" for status in NOT_PASSED if status in statuses]
-    if not open_ones:
+    silent = [result.status for result in verdict.results if result.consequence != "warn"]
+    said = [f"{len(warnings)} warn{'s' if len(warnings) == 1 else ''}"] if warnings else []
+    said += [f"{silent.count(status)} {status}" for status in NOT_PASSED if status in silent]
+    if not said:
         return f"passed: {judged}"
-    return f"passed: {statuses.count('passed')} of {judged}; {', '.join(open_ones)}{warned}"
+    return f"passed: {silent.count('passed')} of {judged}; {', '.join(said)}"
 
 
 def counted(count: int, thing: str) -> str:

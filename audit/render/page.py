@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -94,9 +94,22 @@ def for_paper(page: str) -> str:
     return BEFORE_INLINE.sub(" \u200b", FOR_MACHINES.sub("", page))
 
 
-def render_markdown(report: Report, templates: Path | None = None) -> str:
-    """The summary of a report; the same report gives the same bytes."""
-    return draw("report.md.j2", templates, report=report)
+def render_markdown(report: Report, templates: Path | None = None, whole: Sequence[str] = ()) -> str:
+    """The summary of a report; the same report gives the same bytes. `whole` are files beside it that have all."""
+    return draw("report.md.j2", templates, report=report, rest=_rest(whole))
+
+
+def _rest(whole: Sequence[str]) -> str:
+    """Where the reader of a summary finds what it leaves out.
+
+    >>> _rest(["report.html", "report.json"]), _rest(["report.json"])
+    ('report.html and report.json have the rest', 'report.json has the rest')
+    >>> _rest([])
+    'gen-audit report -f html,json writes the rest'
+    """
+    if not whole:
+        return "gen-audit report -f html,json writes the rest"
+    return f"{whole[0]} has the rest" if len(whole) == 1 else f"{', '.join(whole[:-1])} and {whole[-1]} have the rest"
 
 
 # The templates.

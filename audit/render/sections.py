@@ -143,14 +143,17 @@ def split_summary(report: Report, most: int = 6) -> str:
 
 def checks_summary(report: Report, kind: str) -> str:
     """How many checks, or assumptions, failed, and which, in one line."""
-    own = [check for check in report.checks if check.kind == kind]
+    every = [check for check in report.checks if check.kind == kind]
+    own = [check for check in every if check.status != "skipped"]
     broken = [check.title for check in own if check.status == "failed"]
-    if not own:
+    if not every:
         return "not part of this audit."
+    untold = f"; {number(len(every) - len(own))} could not be looked at" if len(own) < len(every) else ""
     if not broken:
-        return f"none of {number(len(own))} failed." if kind == "check" else f"none of {number(len(own))} found broken."
+        verdict = "failed" if kind == "check" else "found broken"
+        return f"none of {number(len(own))} {verdict}{untold}."
     verdict = "failed" if kind == "check" else "not met"
-    return f"{number(len(broken))} of {number(len(own))} {verdict}: {'; '.join(broken)}."
+    return f"{number(len(broken))} of {number(len(own))} {verdict}: {'; '.join(broken)}{untold}."
 
 
 def _border(sharp: SharpPart) -> str:
@@ -223,6 +226,7 @@ TITLES = {
     "capture": "Capture pass, shared by the exact measures",
     "checks": "Self-checks",
 }
+FURTHER = "Self-checks that need a pass of their own"  # the others are read off the measures' results in any audit
 
 
 @dataclass(frozen=True)
@@ -261,7 +265,7 @@ def measured_how(report: Report) -> str:
 def _stage_row(report: Report, stage: PlannedStage) -> StageRow:
     done = stage.form != "skipped"
     return StageRow(
-        title=TITLES.get(stage.name, stage.name),
+        title=FURTHER if stage.name == "checks" and not done and report.checks else TITLES.get(stage.name, stage.name),
         how=HOW[stage.form],
         samples=stage.looks_at(report.data.train.samples),
         predicted=stage.seconds if done else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,9 @@ class PageOptions:
     short: bool = False  # without the appendix for experts
 
 
+LAST = {"md": 1, "json": 2}  # the summary names the others; the JSON says how long the pages took
+
+
 def write_report(
     report: Report,
     folder: Path,
@@ -66,14 +69,15 @@ def write_report(
     pages = {
         "json": lambda: _timed(report, time.perf_counter() - begin).to_json(),
         "html": lambda: page(paper=False),
-        "md": lambda: render_markdown(read, chosen.templates),
+        "md": lambda: render_markdown(read, chosen.templates, _with_all(files, formats, chosen.short)),
         "junit": lambda: render_junit(read, verdict),
         "sarif": lambda: render_sarif(read, verdict),
         "cyclonedx": lambda: render_cyclonedx(read, verdict),
         "hf": lambda: render_model_index(read),
     }
-    files, missing = set(), []
-    for kind in sorted(formats, key=lambda kind: kind == "json"):  # the last to be written says how long the pages took
+    files: set[str] = set()
+    missing: list[str] = []
+    for kind in sorted(formats, key=lambda kind: LAST.get(kind, 0)):
         path = folder / FILES[kind]
         try:
             if kind == "pdf":
@@ -84,6 +88,12 @@ def write_report(
         except PdfUnavailable as reason:
             missing.append(str(reason))
     return Written(tuple(FILES[kind] for kind in formats if FILES[kind] in files), tuple(missing))
+
+
+def _with_all(written: Collection[str], formats: Sequence[str], short: bool) -> list[str]:
+    """Files that have what the summary leaves out; short pages lack the appendix."""
+    pages = [] if short else [FILES[kind] for kind in ("html", "pdf") if FILES[kind] in written]
+    return [*pages, *(FILES[kind] for kind in ("json",) if kind in formats)]
 
 
 def _timed(report: Report, seconds: float) -> Report:

@@ -66,6 +66,13 @@ def test_the_title_names_the_assumption_that_failed(failed: tuple[str, ...], wor
     assert findings(with_checks(**statuses))["not-at-minimum"].title.startswith(words)
 
 
+def test_a_quick_audit_speaks_of_the_layer_that_it_looked_at() -> None:
+    report = with_checks(gradient_small="failed", interpolation="failed")
+    quick = findings(replace(report, plan=replace(report.plan, quick=True)))["not-at-minimum"]
+    assert "neither fits its train data nor is at rest in a minimum in its last dense layer, so" in quick.title
+    assert "pull the weights of its last dense layer, the only one looked at, in a common" in quick.explanation
+
+
 def test_a_bound_is_quoted_beside_its_own_left_side() -> None:
     report = example("example")
     block = report.network.sensitivity

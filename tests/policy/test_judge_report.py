@@ -160,8 +160,10 @@ def test_the_lines_name_every_rule_and_the_last_one_the_verdict() -> None:
 
 def test_only_the_rules_that_were_kept_count_as_passed() -> None:
     table = {GAP: {"max": 0.1}, "gap.test_error": {"max": 0.07}, "gap.test_rmse": {"max": 1, "not_measurable": "pass"}}
-    last = "passed: 1 of 3 rules of test; 1 inconclusive, 1 not measurable, 1 warning"
+    last = "passed: 1 of 3 rules of test; 1 warns, 1 not measurable"
     assert lines(verdict(table, example()))[-1] == last
+    warned = {GAP: {"max": 0.05, "level": "warn"}, "gap.test_rmse": {"max": 1, "not_measurable": "pass"}}
+    assert lines(verdict(warned, example()))[-1] == "passed: 0 of 2 rules of test; 1 warns, 1 not measurable"
     assert lines(verdict({GAP: {"max": 0.1}}, example()))[-1] == "passed: 1 rule of test"
 
 

@@ -92,6 +92,16 @@ def test_void_verdict_and_failed_checks_are_named():
     assert line(text, "Self-checks") == "1 of 9 failed: The sums agree."
 
 
+def test_checks_that_were_not_made_do_not_count_as_passed():
+    report = reports.classification()
+    made = [check for check in report["checks"] if check["kind"] == "check"]
+    made[0]["status"] = made[1]["status"] = "skipped"
+    stage = {"name": "checks", "form": "skipped", "why": "Left out by --quick."}
+    text = render_markdown(report | {"plan": report["plan"] | {"quick": True, "stages": [stage]}})
+    assert line(text, "Self-checks") == "none of 7 failed; 2 could not be looked at."
+    assert "Self-checks that need a pass of their own left out" in line(text, "Measured how")
+
+
 def test_missing_measures_are_said_to_be():
     report = reports.classification()
     report["network"]["duality"] = None
@@ -106,4 +116,4 @@ def test_regression_has_no_error_row_and_no_labels():
     assert "| RMSE | 0.551 | 0.848 | | |" in text
     assert "wrong answers" not in text
     assert line(text, "Data hygiene") == ("test samples also in train: 0 exactly, near ones 0; conflicting targets: 0.")
-    assert line(text, "Assumptions of the source studies").startswith("1 of 4 not met: The network is piecewise linear")
+    assert line(text, "Assumptions of the source studies").startswith("1 of 3 not met: The network is piecewise linear")

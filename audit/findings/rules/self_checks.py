@@ -110,7 +110,7 @@ TRUST = FindingRule(
 
 
 WORDS = {
-    "gradient-small": "the train samples still pull the weights in a common direction, with {value} of a typical pull",
+    "gradient-small": "the train samples still pull {weights} in a common direction, with {value} of a typical pull",
     "interpolation": "it answers {value} of its train {unit}s wrongly, more than the {limit} that counts as fitted",
 }
 
@@ -139,15 +139,18 @@ def find_minimum(report: Report) -> Observation | None:
 
 def _failing(report: Report, places: list[int]) -> str:
     failed = {report.checks[place].id for place in places}
-    if failed == set(FOR_THEORY):
-        return "neither fits its train data nor is at rest in a minimum"
-    return "does not fit its train data" if "interpolation" in failed else "is not at rest in a minimum"
+    if "gradient-small" not in failed:
+        return "does not fit its train data"
+    rest = "at rest in a minimum" + (" in its last dense layer" if report.plan.quick else "")
+    return f"neither fits its train data nor is {rest}" if failed == set(FOR_THEORY) else f"is not {rest}"
 
 
 def _reason(report: Report, place: int) -> str:
     check = report.checks[place]
     show = percent if check.id == "interpolation" else number
-    return WORDS[check.id].format(value=show(check.value), limit=show(check.tolerance), unit=unit(report))
+    weights = "the weights of its last dense layer, the only one looked at," if report.plan.quick else "the weights"
+    words = {"value": show(check.value), "limit": show(check.tolerance), "unit": unit(report), "weights": weights}
+    return WORDS[check.id].format(**words)
 
 
 MINIMUM = FindingRule(
