@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from audit.curvature import DENSE_LIMIT
 from audit.curvature.formed_hessian import weights_jvp, weights_vjp
+from audit.maths.blocks import DENSE_LIMIT
 from audit.maths.lanczos import BLOCK
 from benchmarks.cases import Case
 from benchmarks.ours import Array, Run

@@ -20,9 +20,12 @@ from audit.measures.fisher.block import NetworkFisher
 from audit.measures.gap.block import FITTED
 from audit.measures.sensitivity.block import NetworkSensitivity
 from audit.measures.suite import Results
+from audit.measures.workload import BACKWARD, DRAWN, DRAWS, SIGNED, Demand, Sampled, Workload, curvature_operations
 from audit.network import dense_only
 from audit.network.record import Record
 from audit.report.blocks import Check, skipped, worst
+from audit.report.conduct import PlannedStage
+from audit.settings import Settings
 
 CANCELLED = 0.1  # at a minimum the samples' gradients cancel; noise alone leaves about 1/√n of a typical one
 
@@ -39,6 +42,33 @@ def run_checks(audit: Audit, results: Results) -> list[Check]:
         check_single_precision(audit),
         *check_assumptions(audit, results),
     ]
+
+
+# What they take, for the plan of an audit.
+
+
+REPEATED = 1000  # forward passes of the self-checks, in both precisions
+CHECKED = 64  # samples that the exact self-checks look at
+PROBED = 35.0  # passes from a layer on: what its second derivatives take in the checks of a curved network's sample
+
+
+def operations(work: Workload, _settings: Settings) -> float:
+    """Of the curvature on a few samples, four times over, and of the forward passes."""
+    return 4 * min(1.0, CHECKED / work.samples) * curvature_operations(work) + REPEATED * work.operations
+
+
+def of_a_sample(work: Workload) -> float:
+    """Operations of its backward passes and second derivatives."""
+    behind = 4 * min(work.outputs, SIGNED) * BACKWARD + PROBED * work.curved * len(work.layers)
+    return 4 * work.operations + behind * work.behind
+
+
+def beside(_stage: PlannedStage, work: Workload) -> float:
+    """Operations of the random signs that the sampled curvature is checked by."""
+    return DRAWS / 2 * DRAWN * work.weights
+
+
+DEMAND = Demand(operations, sampled=Sampled(share=0.05, least=2, most=8, each=of_a_sample), beside=beside, quick=False)
 
 
 # What the papers assume of a model: read off the results, and no fault where it does not hold.

@@ -18,13 +18,13 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.curvature.formed_hessian import HessianMatrix, SingleHessian, single_precision, weights_jvp, weights_vjp
+from audit.maths.blocks import DENSE_LIMIT
 from audit.network import DenseLayer
 from audit.network.capture import Batch, Capture
 from audit.network.record import Record
 from audit.network.records import Records
 from audit.network.second_derivatives import few_products, vjps
 
-DENSE_LIMIT = 4096  # weights up to which the matrix itself is formed (128 MB)
 SHARE = 4  # a basis of vectors, and single-precision copies, may each take this part of the room of the records
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from audit.curvature import DENSE_LIMIT, LayerHessian
+from audit.curvature import LayerHessian
 from audit.curvature.formed_hessian import SingleHessian
-from audit.maths.blocks import EIGENVECTORS, blocks
+from audit.maths.blocks import DENSE_LIMIT, EIGENVECTORS, blocks
 from audit.maths.decompositions import eigh
 from audit.maths.lanczos import BLOCK, EigenPairs, allowed, iterated, scale_of
 from audit.network import DenseLayer

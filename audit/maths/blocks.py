@@ -24,6 +24,7 @@ TABLE = 1 << 21  # 16 MB: two tables of this size are multiplied
 HELD = 1 << 22  # 32 MB: gradients, differences or distances, formed and summed up
 
 # Of what is kept for longer.
+DENSE_LIMIT = 4096  # weights of a layer up to which its Hessian itself is formed (128 MB)
 KRYLOV_BASIS = 1 << 25  # 256 MB: beyond it the basis of an iteration is restarted from its best vectors
 COUNTS = 1 << 25  # 32 MB: counts of a split's bootstrap, a byte each, that are kept from one measure to the next
 POINTS = 1 << 24  # 64 MB in single precision: samples made ready for one search …

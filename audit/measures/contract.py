@@ -21,6 +21,7 @@ from audit.curvature.sampled import SampledCurvature
 from audit.curvature.spectrum import Spectra
 from audit.data.dataset import Data
 from audit.maths.resample import Bootstrap
+from audit.measures.workload import Demand
 from audit.model.base import Model
 from audit.network import DenseLayer, PassedBy
 from audit.network.capture import Capture
@@ -104,6 +105,10 @@ class Measure(Protocol):
     @property
     def cards(self) -> tuple[Card, ...]:
         """What each of its numbers is."""
+
+    @property
+    def demand(self) -> Demand:
+        """What it takes, and in which forms it can be done."""
 
     def start(self, audit: Audit) -> Fold:
         """Begins an audit."""

@@ -185,7 +185,6 @@ FAILURES = Section("failures", "Failures and suspects")
 INSIDE = Section("inside", "The baseline inside the network", "nothing by itself; it says what else is different.")
 TWINS = Section("twins", "Beside its twins")
 KINDS = Section("kinds", "How its twins can be told apart", "how far to trust the likeness that was found.")
-BEFORE_HYGIENE = ("gap", "twins", "calibration", "failures", "consequences")
 CLOSING = (
     Section("open", "What could not be judged, and why"),
     Section("glossary", "Words"),
@@ -202,14 +201,18 @@ FOR_EXPERTS = (
 
 def body(report: Report, comparison: Comparison | None) -> list[Section]:
     """The sections for everyone that have something to show."""
-    measured = {entry.key: Section(entry.key, entry.title) for entry in CATALOGUE if _shown(entry, report, False)}
-    if has_samples(report):
-        measured["failures"] = FAILURES
-    if report.twins is not None:
-        measured["twins"] = TWINS
-    first = [key for key in BEFORE_HYGIENE if key in measured]
-    sections = [measured[key] for key in (*first, *(key for key in measured if key not in first))]
-    return [*_findings(report, True), *sections, *_compared(report, comparison), *CLOSING]
+    return [*_findings(report, True), *_measured(report), *_compared(report, comparison), *CLOSING]
+
+
+def _measured(report: Report) -> Iterator[Section]:
+    """The measures in the order of the catalogue; the twins beside the gap, failures after the calibration."""
+    for entry in CATALOGUE:
+        if _shown(entry, report, False):
+            yield Section(entry.key, entry.title)
+        if entry.key == "gap" and report.twins is not None:
+            yield TWINS
+        if entry.key == "calibration" and has_samples(report):
+            yield FAILURES
 
 
 def appendix(report: Report, comparison: Comparison | None) -> list[Section]:

@@ -10,11 +10,6 @@ from audit.report.fields import says
 Form = Literal["exact", "sampled", "skipped"]
 Arithmetic = Literal["float64", "float32"]
 
-CONSEQUENCES = "consequences"  # the stage that runs the network by itself, and takes no records of its layers
-MOST_TESTS = 1024  # test samples that it looks at
-TESTS_PER_TRAIN = 4  # of them, to one train sample
-MOST_LAYERS, FEW_LAYERS = 12, 3  # whose weights it changes; where time is short
-
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStage:
@@ -84,7 +79,7 @@ class Plan:
     @property
     def samples_some(self) -> bool:
         """Whether any stage that shares records of the layers with others looks at some samples alone."""
-        return any(stage.form == "sampled" for stage in self.stages if stage.name != CONSEQUENCES)
+        return any(stage.form == "sampled" for stage in self.stages if not stage.tests)
 
     @property
     def seconds(self) -> float:

@@ -16,6 +16,7 @@ from audit.data.dataset import Data, Split
 from audit.errors import ModelError, UsageError
 from audit.maths.resample import TEST, TRAIN, Bootstrap
 from audit.measures.contract import Audit
+from audit.measures.workload import TOKEN_SHARE, LayerSizes, Workload
 from audit.model.base import Model, as_fed
 from audit.model.packing import continuous_only
 from audit.network import Layers, PassedBy, find_layers, nothing_to_measure
@@ -37,7 +38,6 @@ from audit.network.residual_traces import is_multilinear
 from audit.network.second_derivatives import is_piecewise_linear
 from audit.network.unrolled import is_recurrent
 from audit.report.conduct import Arithmetic, Plan
-from audit.run.operations import TOKEN_SHARE, Workload
 from audit.run.plan import QUICK, make_plan
 from audit.settings import Settings
 
@@ -120,12 +120,15 @@ def _workload(model: Model, example: Tensor, layers: Layers, splits: tuple[Tenso
     network, (train, test) = model.network, splits
     continuous = continuous_only(model.input, torch.ones_like(example[:1]).flatten(1))
     others = other_parameters(network, layers.dense)
+    cost = forward_cost(network, example, [layer.module for layer in layers.dense])
     return Workload(
         samples=len(train),
         tests=len(test),
         outputs=scores(network, example).shape[1],
-        cost=forward_cost(network, example, [layer.module for layer in layers.dense]),
-        layers=layers.dense,
+        operations=cost.operations,
+        numbers=cost.numbers,
+        behind=cost.behind,
+        layers=tuple(LayerSizes(it.in_features, it.out_features, it.tokens, it.cut_point) for it in layers.dense),
         curved=not (is_piecewise_linear(network) or is_multilinear(network, example)),
         beyond=sum(network.get_parameter(name).numel() for name in others),
         formed=_share_without_form(network, others),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from importlib import import_module
 from typing import get_args, get_type_hints
 
 import pytest
@@ -11,9 +12,11 @@ from places import EXAMPLE, ROOT
 from audit.measures import KNOWN_PATHS, Report
 from audit.measures.catalogue import CATALOGUE, Entry, LayerBlocks, NetworkBlocks, ReportBlocks
 from audit.measures.suite import MEASURES
+from audit.measures.workload import Demand
 from audit.render.cards import ALL_CARDS
 from audit.render.comparison_pages import SECTIONS as COMPARED_SECTIONS
 from audit.render.summary import appendix, body
+from audit.run.plan import STAGES
 
 EVERY = pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.key)
 HOLDERS = (ReportBlocks, NetworkBlocks, LayerBlocks)
@@ -38,6 +41,20 @@ def test_it_is_known_by_one_key_everywhere(entry: Entry) -> None:
     drawn = [section for section in (*body(report, None), *appendix(report, None)) if section.key == entry.key]
     assert [section.title for section in drawn] == ([] if entry.block(report) is None else [entry.title])
     assert all(bool(section.decision) == (section in appendix(report, None)) for section in drawn)
+
+
+@EVERY
+def test_its_room_says_what_it_takes_and_a_plan_has_it(entry: Entry) -> None:
+    (measure,) = [measure for measure in MEASURES if measure.key == entry.key]
+    assert isinstance(measure.demand, Demand) and STAGES[entry.key] is measure.demand
+    assert measure.demand is import_module(f"audit.measures.{entry.key}").DEMAND
+    assert measure.demand.rests_on in ("", *(other.key for other in CATALOGUE))
+
+
+def test_a_plan_has_every_measure_once_and_none_before_what_it_rests_on() -> None:
+    order = list(STAGES)
+    assert sorted(order) == sorted(["forward", *(entry.key for entry in CATALOGUE), "checks"])
+    assert all(order.index(demand.rests_on) < order.index(key) for key, demand in STAGES.items() if demand.rests_on)
 
 
 @EVERY

@@ -9,11 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from audit.errors import UsageError
-from audit.network import DenseLayer
-from audit.network.cost import Cost
+from audit.measures.workload import LayerSizes, Workload
 from audit.report.conduct import Plan
-from audit.run.operations import Workload
-from audit.run.plan import LEAST_SAMPLES, budget_seconds, make_plan
+from audit.run.plan import STAGES, budget_seconds, make_plan
 from audit.settings import Settings
 
 SPEEDS = (2.0**35, 2.0**36)
@@ -21,22 +19,8 @@ MEMORY = 4 << 30
 QUICKLY = {"consequences", "fisher", "sensitivity", "checks"}
 
 
-def dense(into: int, out: int, tokens: int = 1) -> DenseLayer:
-    return DenseLayer(
-        name="fc",
-        module="fc",
-        op="linear",
-        in_features=into,
-        out_features=out,
-        bias=True,
-        tokens=tokens,
-        calls=1,
-        tied_with=(),
-        batch_axis=0,
-        feature_axis=-1,
-        cut_point=True,
-        fed_by_input=False,
-    )
+def dense(into: int, out: int, tokens: int = 1) -> LayerSizes:
+    return LayerSizes(in_features=into, out_features=out, tokens=tokens, cut_point=True)
 
 
 def workload(operations: float, samples: int = 4000, outputs: int = 10, width: int = 30, tokens: int = 1) -> Workload:
@@ -44,7 +28,9 @@ def workload(operations: float, samples: int = 4000, outputs: int = 10, width: i
         samples=samples,
         tests=samples // 4,
         outputs=outputs,
-        cost=Cost(operations=operations, numbers=operations / 100, behind=operations / 2),
+        operations=operations,
+        numbers=operations / 100,
+        behind=operations / 2,
         layers=(dense(width, width, tokens),),
         curved=tokens > 1,
         beyond=1000,
@@ -102,7 +88,7 @@ def test_whatever_the_network_the_plan_holds_together(
     if not found.is_exact("flatness"):  # without full records nothing can be exact that is folded from them
         assert not found.is_exact("fisher") and not found.is_exact("sensitivity") and not found.is_exact("duality")
     less = plan(work, budget="1s")
-    for name in LEAST_SAMPLES:
+    for name in (name for name, demand in STAGES.items() if demand.sampled):
         if found.stage(name).form == less.stage(name).form == "sampled":
             assert less.stage(name).samples <= found.stage(name).samples
 
@@ -162,7 +148,7 @@ def test_every_stage_says_what_memory_it_takes_and_none_more_than_it_may() -> No
 
 def test_a_head_of_many_scores_is_exact_where_random_signs_would_take_longer() -> None:
     head = replace(workload(1e10, samples=200, outputs=1000, width=1000), curved=False)
-    head = replace(head, cost=replace(head.cost, behind=0.0))
+    head = replace(head, behind=0.0)
     found = plan(head, budget="5m")
     assert found.samples_some and found.is_exact("flatness") and found.is_exact("duality")
     assert found.stage("checks").seconds < 0.1 * 300

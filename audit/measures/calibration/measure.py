@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from audit.maths.resample import TEST, TRAIN, Bootstrap, cluster_sums, interval
 from audit.maths.shares import Z95, difference_interval, wilson
+from audit.measures.calibration import DEMAND
 from audit.measures.calibration.block import Calibration, Coverage, OutputErrors, ResidualBin, Scaling
 from audit.measures.calibration.card import CARDS
 from audit.measures.calibration.confidence import (
@@ -32,6 +33,7 @@ from audit.measures.calibration.confidence import (
     members,
 )
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
+from audit.measures.workload import Demand
 from audit.network.record import Products, Record
 from audit.network.records import Outcome
 
@@ -44,6 +46,7 @@ class CalibrationMeasure:
     key = "calibration"
     question = "Can the model's confidence, or the size of its errors, be believed?"
     cards: tuple[Card, ...] = CARDS
+    demand: Demand = DEMAND
 
     def start(self, audit: Audit) -> Fold:
         """Needs no record: the outcomes of both splits are known."""

@@ -22,6 +22,7 @@ from torch import Tensor
 from audit.maths.blocks import HELD
 from audit.maths.resample import TEST, TRAIN
 from audit.maths.shares import wilson
+from audit.measures.consequences import DEMAND, FEW_LAYERS, MOST_LAYERS, MOST_TESTS, TESTS_PER_TRAIN
 from audit.measures.consequences.block import Consequence, Consequences, Kind, Theory
 from audit.measures.consequences.card import CARDS
 from audit.measures.consequences.changes import (
@@ -37,9 +38,10 @@ from audit.measures.consequences.changes import (
 from audit.measures.consequences.samples import Effect, Means, Samples, column, error_change, everything, rmse, spread
 from audit.measures.consequences.theory import theory_of
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
+from audit.measures.workload import Demand
 from audit.network import DenseLayer
 from audit.network.record import Products, Record
-from audit.report.conduct import FEW_LAYERS, MOST_LAYERS, MOST_TESTS, TESTS_PER_TRAIN, PlannedStage
+from audit.report.conduct import PlannedStage
 
 WORST = 0.01
 CONSTANT = "the inputs are the same in all train samples looked at, so that they have no spread to take a share of"
@@ -70,6 +72,7 @@ class ConsequencesMeasure:
     key = "consequences"
     question = "What happens to the answers if inputs are a little noisy, or weights a little off?"
     cards: tuple[Card, ...] = CARDS
+    demand: Demand = DEMAND
 
     def start(self, audit: Audit) -> Fold:
         """Needs no record: it runs the network by itself."""

@@ -1,1 +1,29 @@
 """Where does the gap come from? The A-W decomposition of Feng & Tu."""
+
+from __future__ import annotations
+
+from audit.measures.workload import PAIRED, Demand, Workload, column_bytes
+from audit.report.conduct import PlannedStage
+from audit.settings import Settings
+
+PAIRS = 200  # forward passes that show whether one layer has a duality
+WALKED = 32_000  # forward passes along the leading directions of a layer
+
+
+def operations(work: Workload, _settings: Settings) -> float:
+    """Of the forward passes that find partners and show the duality; the Hessians are flatness's."""
+    return (2 * work.tests + PAIRS * len(work.layers)) * work.operations
+
+
+def beside(_stage: PlannedStage, work: Workload) -> float:
+    """Operations of the walk along the leading directions, where a layer before the last may be walked."""
+    return WALKED * work.operations * any(layer.cut_point for layer in work.layers[:-1])
+
+
+def held(stage: PlannedStage, work: Workload, settings: Settings, size: int) -> float:
+    """Bytes of the columns, and of the pairs' projections."""
+    pairs = 8 * min(work.tests, PAIRED) * (settings.directions + work.widths)
+    return column_bytes(stage.columns, work, size) + pairs
+
+
+DEMAND = Demand(operations, beside=beside, bytes=held, turns=0.5, rests_on="flatness")

@@ -13,6 +13,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from audit.measures.contract import Audit, Measure, Measurement
+from audit.measures.duality import DEMAND
 from audit.measures.duality.basis import Basis, column_basis, hessian_basis
 from audit.measures.duality.block import DualityBlock
 from audit.measures.duality.card import CARDS
@@ -39,6 +40,7 @@ from audit.measures.duality.widths import (
     flatness_widths,
     spaced,
 )
+from audit.measures.workload import Demand
 from audit.network import DenseLayer
 from audit.network.loss import SquaredError, TokenCrossEntropy
 from audit.network.record import LayerProducts, LayerRecord, Products, Record
@@ -60,6 +62,7 @@ class Duality:
     key = "duality"
     question = "Where does the gap come from: few sharp directions of the weights, or many flat ones?"
     cards: tuple[Card, ...] = CARDS
+    demand: Demand = DEMAND
 
     def start(self, audit: Audit) -> DualityFold:
         """Finds the partners, where they are looked for among the inputs."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.measures.contract import Audit, Fold, Measure, Measurement
+from audit.measures.fisher import DEMAND
 from audit.measures.fisher.block import LayerFisher, NetworkFisher
 from audit.measures.fisher.card import CARDS
 from audit.measures.fisher.determinant import (
@@ -36,6 +37,7 @@ from audit.measures.fisher.gram import (
     parameter_counts,
 )
 from audit.measures.fisher.summary import WHOLE, Draws, Summary, over_subsets
+from audit.measures.workload import Demand
 from audit.network.pool_gradients import Pool, pool_grams
 from audit.network.record import Products, Record
 from audit.report.fields import Card
@@ -47,6 +49,7 @@ class Fisher:
     key = "fisher"
     question = "How alike are the pulls of the train samples on the weights?"
     cards: tuple[Card, ...] = CARDS
+    demand: Demand = DEMAND
 
     def start(self, audit: Audit) -> Fold:
         """In the form that the plan has for it."""

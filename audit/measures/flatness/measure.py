@@ -20,10 +20,12 @@ from torch import Tensor
 
 from audit.curvature.sampled import SampledCurvature
 from audit.measures.contract import Audit, Fold, Measure, Measurement, feeds_itself
+from audit.measures.flatness import DEMAND
 from audit.measures.flatness.block import LayerFlatness, NetworkFlatness
 from audit.measures.flatness.card import CARDS
 from audit.measures.flatness.summary import Draws, Sums, Top, layer_block, network_block
 from audit.measures.flatness.terms import sampled_layer, sampled_network, terms_of
+from audit.measures.workload import Demand
 from audit.network import DenseLayer, dense_only
 from audit.network.record import Products, Record
 from audit.network.records import Records
@@ -41,6 +43,7 @@ class Flatness:
     key: str = "flatness"
     question: str = "How flat is the train loss around the weights of each layer, whatever their scale?"
     cards: tuple[Card, ...] = CARDS
+    demand: Demand = DEMAND
 
     def start(self, audit: Audit) -> Fold:
         """Begins an audit."""

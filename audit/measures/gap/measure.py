@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from audit.maths.resample import TEST, TRAIN, Bootstrap, cluster_share, interval
 from audit.maths.shares import difference_interval, wilson
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
+from audit.measures.gap import DEMAND
 from audit.measures.gap.block import ClassGap, Confusion, GapReport, Mistake
 from audit.measures.gap.card import CARDS
 from audit.measures.gap.positions import class_gaps_by_position
+from audit.measures.workload import Demand
 from audit.network.record import Products, Record
 from audit.network.records import Outcome
 from audit.report.fields import Interval
@@ -36,6 +38,7 @@ class GapMeasure:
     key = "gap"
     question = "How much worse is the model on data it has not seen?"
     cards: tuple[Card, ...] = CARDS
+    demand: Demand = DEMAND
 
     def start(self, audit: Audit) -> Fold:
         """Needs no record: the outcomes of both splits are known."""

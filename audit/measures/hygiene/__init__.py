@@ -1,1 +1,26 @@
 """Are the data fit to judge a model on? Copies, wrong labels, balance."""
+
+from __future__ import annotations
+
+from audit.maths.blocks import HELD
+from audit.measures.workload import Demand, Workload
+from audit.report.conduct import PlannedStage
+from audit.settings import Settings
+
+VOTERS = 10_000  # train samples, at most, that are left out of their own vote
+SPACES = 2  # that neighbours are looked for in
+SIFTED = 700.0  # operations of looking at one distance
+
+
+def operations(work: Workload, _settings: Settings) -> float:
+    """Of the distances between samples."""
+    distances = work.samples * (min(work.samples, VOTERS) + work.tests)
+    return distances * (2 * SPACES * work.input_numbers + SPACES * SIFTED)
+
+
+def held(_stage: PlannedStage, work: Workload, _settings: Settings, _size: int) -> float:
+    """Bytes of the samples in single precision, and of one block of distances."""
+    return 8 * HELD + 4 * (work.samples + work.tests) * work.input_numbers
+
+
+DEMAND = Demand(operations, runs_network=False, bytes=held)

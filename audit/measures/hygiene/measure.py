@@ -17,12 +17,14 @@ from audit.maths.blocks import RESAMPLED
 from audit.maths.resample import cluster_sums
 from audit.maths.shares import wilson
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
+from audit.measures.hygiene import DEMAND
 from audit.measures.hygiene.block import ClassBalance, Conflicts, Hygiene, Twin
 from audit.measures.hygiene.card import CARDS
 from audit.measures.hygiene.duplicates import PAIRS, repeats
 from audit.measures.hygiene.leak import find_leak, near_duplicates
 from audit.measures.hygiene.mislabels import suspected_mislabels
 from audit.measures.hygiene.samples import Samples
+from audit.measures.workload import Demand
 from audit.network import dense_only
 from audit.network.record import Products, Record
 
@@ -33,6 +35,7 @@ class HygieneMeasure:
     key = "hygiene"
     question = "Are the data themselves in order?"
     cards: tuple[Card, ...] = CARDS
+    demand: Demand = DEMAND
 
     def start(self, audit: Audit) -> Fold:
         """Begins to keep the features of the train samples."""

@@ -20,6 +20,7 @@ from torch import Tensor
 from audit.curvature.sampled import SampledCurvature, SampleSizes
 from audit.maths.blocks import blocks
 from audit.measures.contract import Audit, Fold, Measure, Measurement
+from audit.measures.sensitivity import DEMAND
 from audit.measures.sensitivity.card import CARDS
 from audit.measures.sensitivity.columns import (
     Columns,
@@ -41,6 +42,7 @@ from audit.measures.sensitivity.sharpness import (
     weight_squares,
 )
 from audit.measures.sensitivity.summary import summarise
+from audit.measures.workload import Demand
 from audit.model.base import as_fed, filled
 from audit.network import DenseLayer, dense_only
 from audit.network.capture import Capture
@@ -57,6 +59,7 @@ class Sensitivity:
     key = "sensitivity"
     question = "How strongly, and in how many directions, do the scores answer to small changes of the input?"
     cards = CARDS
+    demand: Demand = DEMAND
 
     def start(self, audit: Audit) -> Fold:
         """In the form that the plan has for it."""
