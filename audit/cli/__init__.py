@@ -5,10 +5,12 @@ One file holds one command. To add one, write it and name it in the import below
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
 import traceback
+from threading import Timer
 from typing import NoReturn
 
 from audit import __version__
@@ -18,7 +20,7 @@ from audit.cli import init, config, layers, render, explain, schema  # isort: sk
 from audit.cli.app import app as app
 from audit.cli.terminal import any_alphabet, complain
 from audit.errors import AuditError, out_of_memory
-from audit.settings.limits import CUT_SHORT, answer_faults
+from audit.settings.limits import CUT_SHORT, SOON, answer_faults
 
 WAIT_ASLEEP = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 """For torch's threads, as read by the OpenMP of GCC and of Intel: one that waits for another does not keep a processor
@@ -36,6 +38,7 @@ def main() -> None:
             os.environ.setdefault(name, value)  # read when torch wakes, which is later
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     any_alphabet(sys.stdout, sys.stderr)
+    sys.unraisablehook = _dropped
     for stop in STOPS:  # Typer would say "Aborted!" and leave with the code of a failed gate
         signal.signal(stop, _interrupted)
     if hasattr(signal, "SIGBUS"):
@@ -72,10 +75,19 @@ def _system_fault(error: OSError) -> str:
 
 
 def _interrupted(which: int, _frame: object) -> NoReturn:
-    """Leave at once; reports are written in one step at the end, so there is nothing half done."""
+    """Leave at once; reports appear in one step at the end, so there is nothing half done."""
     for stop in STOPS:
         signal.signal(stop, signal.SIG_IGN)  # a second one must not break the tidying up
-    _leave("interrupted; no report was written", 128 + which)
+    _leave("interrupted; no report is left half-written", 128 + which)
+
+
+def _dropped(error: sys.UnraisableHookArgs) -> None:
+    """An end that came where Python drops errors, as in a generator that is being closed, comes once more."""
+    if not isinstance(error.exc_value, SystemExit):
+        sys.__unraisablehook__(error)
+    elif isinstance(error.exc_value.code, int) and (which := error.exc_value.code - 128) in set(STOPS):
+        signal.signal(which, lambda which, _frame: sys.exit(128 + which))
+        Timer(SOON, _thread.interrupt_main, (which,)).start()
 
 
 def _cut_short(which: int, _frame: object) -> NoReturn:

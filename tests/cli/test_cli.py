@@ -191,7 +191,7 @@ def test_an_interrupted_audit_is_130_shows_progress_on_a_terminal_and_writes_not
     os.close(terminal)
     assert (process.returncode, printed) == (130, b"")
     assert b"Traceback" not in shown and b"Aborted" not in shown
-    assert shown.count(b"gen-audit: interrupted; no report was written") == 1
+    assert shown.count(b"gen-audit: interrupted; no report is left half-written") == 1
     kept = b"gen-audit: what was measured is kept in out.partial; the same command with --resume goes on" in shown
     assert list(tmp_path.iterdir()) == ([tmp_path / "out.partial"] if kept else [])
 
@@ -216,7 +216,7 @@ def test_a_terminated_audit_is_143_and_goes_on_with_resume(folder: Path, tmp_pat
     stopped = run(*asked, cwd=tmp_path, before=stop)
     assert (stopped.returncode, stopped.stdout) == (143, "")
     assert complaints(stopped.stderr) == (
-        "gen-audit: interrupted; no report was written\n"
+        "gen-audit: interrupted; no report is left half-written\n"
         "gen-audit: what was measured is kept in out.partial; the same command with --resume goes on from there.\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["out.partial"]

@@ -279,6 +279,25 @@ def test_a_read_only_file_system_is_one_sentence_before_any_work(place: Path) ->
     assert err.startswith(b"gen-audit: out: cannot be written to (Read-only file system); name another folder")
 
 
+DROPPED = """
+import audit.render, os, signal
+class Gone:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+before = audit.render.check_writable
+def step(folder):
+    Gone()
+    before(folder)
+audit.render.check_writable = step
+"""
+
+
+def test_a_signal_that_comes_where_python_drops_errors_is_a_signal(forks: Forks, place: Path) -> None:
+    finished = forks.run(*RENDER, cwd=place, before=DROPPED)
+    assert finished.returncode == 143 and finished.stderr.startswith("gen-audit: interrupted; ")
+    assert len(finished.stderr.splitlines()) == 1 and not list(place.glob(f"{STAGE}*"))
+
+
 def test_a_signal_twice_is_a_signal(place: Path) -> None:
     with started(*RENDER, cwd=place) as process:
         time.sleep(0.5)

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -130,14 +134,82 @@ def test_a_writable_folder_below_a_read_only_one_takes_a_report(tmp_path: Path) 
 
 
 def test_what_a_killed_run_left_is_removed_and_what_a_running_one_needs_is_not(tmp_path: Path) -> None:
-    left = tmp_path / ".gen-audit-left"
+    left = tmp_path / ".gen-audit-0123456789abcdef"
     left.mkdir()
     (left / "report.json").write_text("half")
-    os.utime(left, (0, 0))
+    mine = tmp_path / ".gen-audit-notes"
+    mine.mkdir()
+    for folder in (left, mine):
+        os.utime(folder, (0, 0))
     with staged(tmp_path) as first:
         os.utime(first, (0, 0))
         with staged(tmp_path) as second:
             (second / "report.json").write_text("second")
             assert first.is_dir() and not left.exists()
         (first / "report.json").write_text("first")
-    assert names(tmp_path) == ["report.json"] and (tmp_path / "report.json").read_text() == "first"
+    assert names(tmp_path) == [".gen-audit-notes", "report.json"] and (tmp_path / "report.json").read_text() == "first"
+
+
+def test_a_link_to_nowhere_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to("nowhere")
+    with pytest.raises(UsageError, match="is a link to what does not exist"):
+        check_writable(tmp_path / "out")
+
+
+class Ended(BaseException):
+    """As the command line ends at a signal."""
+
+
+def written_until(out: Path, moment: int) -> int:
+    """Writes a report and sends SIGTERM to itself at one of the moments at which Python looks for signals.
+
+    These are the begin of a function and the end of one in C. Returned is how many there were.
+    """
+    passed = 0
+
+    def profile(_frame: FrameType, event: str, _: object) -> None:
+        nonlocal passed
+        passed += event in ("call", "c_return")
+        if passed == moment:
+            passed += 1
+            signal.raise_signal(signal.SIGTERM)
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        with staged(out) as stage:
+            for name in ("report.html", "report.json"):
+                (stage / name).write_text("new")
+    finally:
+        sys.setprofile(before)
+    return passed
+
+
+def test_a_signal_at_any_moment_leaves_one_report_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", lambda dropped: None)  # where the command line lets it come once more
+
+    def end(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a second one must not break the tidying up
+        raise Ended
+
+    out, seen = tmp_path / "out", set()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        for moment in itertools.count(1, 7):
+            shutil.rmtree(out, ignore_errors=True)
+            out.mkdir()
+            (out / "report.json").write_text("old")
+            signal.signal(signal.SIGTERM, end)
+            try:
+                if written_until(out, moment) < moment:
+                    break
+            except Ended:
+                pass
+            found = {name: (out / name).read_text() for name in names(out)}
+            assert found in ({"report.json": "old"}, {"report.html": "new", "report.json": "new"}), moment
+            seen.add(len(found))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert moment > 100 and seen == {1, 2}
