@@ -86,7 +86,7 @@ class Unseen:
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class TwinOutcomes:
     """What a twin does on every test sample, and on the train samples that it has not seen."""
 
     test: Floats  # [tests] 1 where right, 0 where wrong; the loss for regression
@@ -125,7 +125,7 @@ class TwinSet:
     twins: tuple[Twin, ...]
     left_out: tuple[tuple[str, str], ...]  # kinds that were not made, and why
     notes: tuple[str, ...] = ()  # what a reader should know of how they were made
-    outcomes: tuple[Outcomes, ...] = ()  # of each twin
+    outcomes: tuple[TwinOutcomes, ...] = ()  # of each twin
 
     @property
     def test_outcomes(self) -> Floats:
@@ -224,7 +224,7 @@ def read_weights(folder: Path, twin: Twin) -> dict[str, NDArray[np.generic]]:
         return dict(load_file(path))
 
 
-def _with_outcomes(index: TwinSet, outcomes: tuple[Outcomes, ...]) -> TwinSet:
+def _with_outcomes(index: TwinSet, outcomes: tuple[TwinOutcomes, ...]) -> TwinSet:
     return TwinSet(**{**vars(index), "outcomes": outcomes})
 
 
@@ -232,9 +232,9 @@ def _without_outcomes(twins: TwinSet) -> TwinSet:
     return _with_outcomes(twins, ())
 
 
-def _outcomes(arrays: dict[str, NDArray[Any]]) -> Outcomes:
+def _outcomes(arrays: dict[str, NDArray[Any]]) -> TwinOutcomes:
     test, losses, tests = (arrays.pop(name) for name in ("test", "test_losses", "tests"))
-    return Outcomes(test, losses, Unseen(**arrays), tests)
+    return TwinOutcomes(test, losses, Unseen(**arrays), tests)
 
 
 def _save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -17,7 +17,7 @@ from audit.settings.limits import memory_limited, refuse_outside, require_room
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from audit.twins import Outcomes, Recipe, Twin
+    from audit.twins import Recipe, Twin, TwinOutcomes
 
 ANEW = "make the twins anew in another folder"
 CALLED = "folder of twins"
@@ -79,7 +79,7 @@ def check_file(path: Path, folder: Path) -> None:
         raise UsageError(f"{path}: is missing, or no ordinary file; {ANEW}.")
 
 
-def check_outcomes(folder: Path, outcomes: Sequence[Outcomes], task: str) -> None:
+def check_outcomes(folder: Path, outcomes: Sequence[TwinOutcomes], task: str) -> None:
     """Refuses twins that were not judged on the same test samples, and classes that are none."""
     if len({len(one.test) for one in outcomes}) > 1:
         raise UsageError(f"{folder}: its twins were judged on different numbers of test samples; {ANEW}.")
