@@ -16,7 +16,6 @@ import torch
 from audit.errors import UsageError, unreadable
 from audit.report.fields import adapter_of
 from audit.twins import Recipe
-from audit.twins.checked import range_fault
 from audit.twins.optimizers import optimizer_for
 from audit.twins.stack import LOSSES
 from audit.twins.training import Architecture, Samples
@@ -61,7 +60,7 @@ def recipe_of(values: dict[str, Any], where: str) -> Recipe:
     except ValueError as error:
         first = error.errors()[0]  # type: ignore[attr-defined]
         raise UsageError(f"{where}: {first['loc'][0]} is {first['input']!r}; {first['msg'].lower()}.") from error
-    if (fault := range_fault(recipe)) is not None:
+    if (fault := recipe.fault) is not None:
         raise UsageError(f"{where}: {fault}.")
     return recipe
 
@@ -81,6 +80,8 @@ ORDINARY: dict[str, Recipe] = {
     "sgd-low": Recipe(rate=0.1, batch=128, epochs=1600),
 }
 """SGD with rate ÷ batch middle, high and low; with momentum; Adam; AdamW with its usual decay."""
+
+LEAST_STEPS = 12_000  # that an ordinary recipe may take: networks on few samples need about as many as on many
 
 STARTS = ("glorot", "he")  # beside PyTorch's own, in which the ordinary recipes are tried
 
@@ -110,6 +111,15 @@ def at_stable_rate(architecture: Architecture, samples: Samples, recipe: Recipe)
     fine = [factor for factor, loss in zip(FACTORS, found, strict=True) if loss <= WORSE * min(found)]
     usual = [factor for factor in fine if factor <= 1]
     return replace(recipe, rate=recipe.rate * (max(usual) if usual else min(fine, default=1.0)))
+
+
+def long_enough(recipe: Recipe, samples: int) -> Recipe:
+    """The recipe with so many epochs that few train samples, too, are gone round in enough steps.
+
+    >>> long_enough(Recipe(batch=32), 4000).epochs, long_enough(Recipe(batch=32), 150).epochs
+    (400, 2400)
+    """
+    return replace(recipe, epochs=max(recipe.epochs, math.ceil(LEAST_STEPS / math.ceil(samples / recipe.batch))))
 
 
 def other_starts(name: str, recipe: Recipe) -> dict[str, Recipe]:
