@@ -205,13 +205,14 @@ LEVELS = 127  # steps of a signed byte to either side of 0
 
 
 @contextmanager
-def changed(weights: Sequence[Tensor], changes: Sequence[Tensor]) -> Iterator[None]:
-    """The weights moved for a while, and brought back to the last bit whatever happens."""
+def changed(weights: Sequence[Tensor], changes: Sequence[Tensor], size: float = 1.0) -> Iterator[None]:
+    """The weights moved for a while by `size` times the changes, and brought back to the last bit whatever happens."""
     before = [weight.clone() for weight in weights]
     try:
         with torch.no_grad():
             for weight, change in zip(weights, changes, strict=True):
-                weight.add_(change.to(weight.device, weight.dtype))
+                for rows in _rows(weight):
+                    weight[rows] += (size * change[rows]).to(weight.device, weight.dtype)
         yield
     finally:
         with torch.no_grad():
@@ -228,10 +229,15 @@ def rounding(network: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
 def _rounding(weight: Tensor) -> Tensor:
     """What rounding adds, computed in double precision, a few rows at a time, and kept in the weight's own."""
     found, step = torch.empty_like(weight), max(float(weight.max()), -float(weight.min())) / LEVELS
-    for rows in blocks(len(weight), weight[0].numel(), HELD):
+    for rows in _rows(weight):
         precise = weight[rows].double()
         found[rows] = (precise / step).round() * step - precise if step > 0 else 0.0
     return found
+
+
+def _rows(weight: Tensor) -> Iterator[slice]:
+    """A few at a time: a large layer's changes take as much memory as all the rest."""
+    return blocks(len(weight), weight[0].numel(), HELD)
 
 
 def directions(weight: Tensor, pairs: int, seed: Sequence[int], by_neuron: bool) -> Iterator[Tensor]:
@@ -245,11 +251,17 @@ def directions(weight: Tensor, pairs: int, seed: Sequence[int], by_neuron: bool)
             shares = torch.from_numpy(rng.standard_normal(len(weight))).reshape(-1, *[1] * (weight.dim() - 1))
             delta = shares.to(weight.dtype) * weight.detach().cpu()
         else:
-            delta = torch.from_numpy(rng.standard_normal(tuple(weight.shape)))
-            delta *= float(torch.linalg.vector_norm(weight, dtype=torch.float64)) / float(delta.norm())
-        delta = delta.to(weight.dtype)  # a large layer's changes take as much memory as all the rest
+            delta = torch.empty(weight.shape, dtype=weight.dtype)
+            for rows in _rows(delta):
+                delta[rows] = torch.from_numpy(rng.standard_normal(tuple(delta[rows].shape)))
+            delta *= _norm(weight) / _norm(delta)
         yield delta
         yield delta.neg_()
+
+
+def _norm(weight: Tensor) -> float:
+    parts = [torch.linalg.vector_norm(weight[rows], dtype=torch.float64) for rows in _rows(weight)]
+    return float(torch.linalg.vector_norm(torch.stack(parts)))
 
 
 @dataclass(frozen=True)
@@ -283,7 +295,7 @@ def moved(
                 by_neuron = kind == "neurons-noise"
                 for draw, delta in enumerate(directions(weight, pairs, (seed, place, by_neuron), by_neuron)):
                     for size in sizes[kind]:
-                        with changed([weight], [size * delta]):
+                        with changed([weight], [delta], size):
                             f = _behind(layer, run, samples, rows)
                         samples.fill(found[Moved(layer.name, kind, size)][draw], rows, f[: rows.stop - rows.start])
     return found

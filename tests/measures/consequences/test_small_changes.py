@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from audit.maths.resample import TEST
+from audit.measures.consequences import changes
 from audit.measures.consequences.block import Consequence, Consequences, Kind
 from audit.measures.consequences.changes import changed, directions, moved, rounding
 from audit.measures.consequences.measure import CONSTANT, Effort, measure_consequences
@@ -169,6 +170,19 @@ def test_the_network_is_left_as_it_was(make_audit: AuditMaker) -> None:
     with pytest.raises(KeyboardInterrupt), changed([weight], [torch.ones_like(weight)]):
         raise KeyboardInterrupt
     assert all(torch.equal(old, new) for old, new in zip(before, audit.network.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_large_matrix_is_changed_a_few_rows_at_a_time(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.randn(7, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    own, whole = weight.clone(), [delta.clone() for delta in directions(weight, 2, (3,), by_neuron=False)]
+    monkeypatch.setattr(changes, "HELD", 10)  # two rows
+    for delta, at_once in zip(directions(weight, 2, (3,), by_neuron=False), whole, strict=True):
+        torch.testing.assert_close(delta, at_once)
+        assert float(delta.double().norm()) == pytest.approx(float(own.double().norm()), rel=torch.finfo(dtype).eps * 4)
+        with changed([weight], [delta], 0.05):
+            assert torch.equal(weight, own + 0.05 * delta)
+        assert torch.equal(weight, own)
 
 
 def test_of_each_change_a_few_numbers_a_sample_are_kept_not_its_scores(make_audit: AuditMaker) -> None:
