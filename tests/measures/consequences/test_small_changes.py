@@ -264,4 +264,4 @@ def test_the_changes_of_a_large_layer_take_little_memory(monkeypatch: pytest.Mon
     with LiveBytes() as live:
         for delta in directions(layer.weight.detach(), 1, (0, 0, 0), by_neuron=False):
             assert delta.dtype == torch.float32
-    assert live.peak < 4.2 * of_weights  # … which are drawn in double precision
+    assert live.peak < 2.2 * of_weights  # … drawn a few rows at a time
