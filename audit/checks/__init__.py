@@ -111,8 +111,8 @@ def _gradient(audit: Audit) -> Check:
         square_of_mean, mean_of_square, n = *_gradient_squares(audit), len(audit.train)
     ratio = math.sqrt(square_of_mean / mean_of_square) if mean_of_square > 0 else 0.0
     words = (
-        "Length of the mean gradient in units of a typical sample's. Near a minimum the samples' pulls cancel; far "
-        "from one, curvature says little about the model that training would reach."
+        "Length of the mean gradient in units of a typical sample's. Near a minimum the samples' gradients cancel; "
+        "far from one, curvature says little about the model that training would reach."
     )
     limit = max(CANCELLED, 2 / math.sqrt(n))
     title, affects = "The model is near a minimum", ["flatness", "fisher", "duality"]

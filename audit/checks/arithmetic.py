@@ -28,7 +28,7 @@ from audit.network.loss import SquaredError
 from audit.network.record import Products, Record
 from audit.report.blocks import Check, skipped, worst
 
-ID, TITLE = "hessian-probe", "The bending of the loss agrees with plain double differentiation"
+ID, TITLE = "hessian-probe", "The curvature of the loss agrees with plain double differentiation"
 TOLERANCE = 1e-8
 ROUNDING = 16  # in units of the arithmetic's ε: what a few sums and differences lose
 FEW = 32  # samples that the Hessian is probed on

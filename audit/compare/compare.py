@@ -35,7 +35,7 @@ from audit.compare.comparable import (
     unpaired_numbers,
     why_void,
 )
-from audit.compare.differences import Pairs, gap_differences, pair
+from audit.compare.differences import PairedAnswers, gap_differences, pair
 from audit.compare.sentences import family_note, headline, primary_note
 from audit.measures import Report
 from audit.report.blocks import FeatureValue, Gallery, Thumbnail
@@ -188,7 +188,9 @@ def changed_samples(old: Report, new: Report, shown: Gallery | None = None, most
     )
 
 
-def _sample(pairs: Pairs, place: int, seen: dict[int, Thumbnail], rows: dict[int, list[FeatureValue]]) -> ChangedSample:
+def _sample(
+    pairs: PairedAnswers, place: int, seen: dict[int, Thumbnail], rows: dict[int, list[FeatureValue]]
+) -> ChangedSample:
     index = int(pairs.positions[place])
     old, new = (None if side.wrong is None else bool(side.wrong[place]) for side in (pairs.old, pairs.new))
     return ChangedSample(

@@ -42,7 +42,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairedAnswers:
     """Both models on the same samples of one split."""
 
     old: Answers
@@ -92,7 +92,7 @@ def split_outcomes(report: Report, split: str) -> SplitOutcomes | None:
     return report.outcomes.train if split == "train" else report.outcomes.test
 
 
-def pair(old: Report, new: Report, split: str) -> Pairs | None:
+def pair(old: Report, new: Report, split: str) -> PairedAnswers | None:
     """The common samples of a split; None where there are none or a report kept no outcomes."""
     mine, theirs = split_outcomes(old, split), split_outcomes(new, split)
     if mine is None or theirs is None:
@@ -102,7 +102,7 @@ def pair(old: Report, new: Report, split: str) -> Pairs | None:
         return None
     kept, in_use = max(len(mine.loss), len(theirs.loss)), max(mine.samples, theirs.samples)
     positions = np.array(theirs.positions, dtype=np.int64)[rows[1]]
-    return Pairs(_answers(mine, rows[0]), _answers(theirs, rows[1]), kept, in_use, positions)
+    return PairedAnswers(_answers(mine, rows[0]), _answers(theirs, rows[1]), kept, in_use, positions)
 
 
 def _answers(side: SplitOutcomes, rows: Rows) -> Answers:
@@ -173,7 +173,7 @@ def split_difference(old: Report, new: Report, split: str, kind: str, asked: Ask
     return _skipped(name, f"the two reports share {len(pairs):,} of {pairs.kept:,} {split} samples, fewer than half")
 
 
-def _paired(split: str, kind: str, pairs: Pairs, asked: Asked) -> Difference:
+def _paired(split: str, kind: str, pairs: PairedAnswers, asked: Asked) -> Difference:
     """Means over the common samples, and the interval of their difference."""
     name = f"{split}_{kind}"
     old, new = pairs.old.values(kind), pairs.new.values(kind)

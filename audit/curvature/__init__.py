@@ -6,7 +6,7 @@ costs two matrix products with x and two thin ones with J; no gradient with resp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +18,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.curvature.formed_hessian import HessianMatrix, SingleHessian, single_precision, weights_jvp, weights_vjp
-from audit.maths.blocks import DENSE_LIMIT
+from audit.maths.blocks import DENSE_LIMIT, all_within
 from audit.network import DenseLayer
 from audit.network.capture import Batch, Capture
 from audit.network.record import Record
@@ -71,7 +71,6 @@ class LayerHessian:
         self.layer, self.shape = layer, (layer.out_features, layer.in_features)
         self.dim = layer.out_features * layer.in_features
         self._records = records
-        self._held: list[CurvedTail] | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -132,20 +131,18 @@ class LayerHessian:
         """Whether the network behind the layer is curved, as seen on the first samples."""
         return next(iter(self._records)).layers[self.layer.name].residual_times is not None
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterable[Part]:
         if not self._curved:
-            yield from (Recorded(record, self.layer.name) for record in self._records)
-            return
-        if self._held is not None:
-            yield from self._held
-            return
-        held: list[CurvedTail] | None = []
-        left = self._records.room
-        for part in curved_tails(self._records.capture, self.layer, self._records.x, self._records.y):
-            left -= part.bytes
-            held = None if held is None or left < 0 else [*held, part]
-            yield part
-        self._held = held
+            return (Recorded(record, self.layer.name) for record in self._records)
+        return self._anew() if self._tails is None else self._tails
+
+    @cached_property
+    def _tails(self) -> list[CurvedTail] | None:
+        """The graphs of all samples, or None where they do not fit into the room."""
+        return all_within(self._records.room, self._anew(), lambda part: part.bytes)
+
+    def _anew(self) -> Iterator[CurvedTail]:
+        return curved_tails(self._records.capture, self.layer, self._records.x, self._records.y)
 
 
 # Products with the curvature of a curved tail, S = Jᵀ Λ J + R, without any Jacobian: for one layer, on one chunk.

@@ -211,7 +211,7 @@ class Energies:
 
 @dataclass(frozen=True)
 class Chosen:
-    """k columns: which samples, and what their scores are pulled by."""
+    """k columns: which samples, and the cotangents of their scores."""
 
     samples: Tensor  # [k]  ascending
     roots: Tensor  # [k, C]

@@ -6,11 +6,13 @@ processor's cache, or memory fills up. Where nothing else is said, sizes are num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:  # compare and history count blocks, too, and never wake torch
     from torch import Tensor
+
+Item = TypeVar("Item")
 
 # Of numbers that are read again at once, so that a cache should hold them.
 CACHED = 1 << 16  # ½ MB: a core's own cache
@@ -55,6 +57,21 @@ def blocks(count: int, width: int, numbers: int) -> Iterator[slice]:
     """
     rows = max(1, numbers // max(1, width))
     return (slice(start, min(start + rows, count)) for start in range(0, count, rows))
+
+
+def all_within(room: int, parts: Iterable[Item], size: Callable[[Item], int]) -> list[Item] | None:
+    """All parts, to be gone over again and again, or None where together they take more than `room` bytes.
+
+    >>> all_within(6, ["ab", "cde"], size=len), all_within(4, ["ab", "cde"], size=len)
+    (['ab', 'cde'], None)
+    """
+    held = []
+    for part in parts:
+        room -= size(part)
+        if room < 0:
+            return None
+        held.append(part)
+    return held
 
 
 def in_blocks(work: Callable[..., Tensor], *tensors: Tensor, width: int = 0) -> Tensor:

@@ -29,7 +29,7 @@ DOUBLE = 8  # bytes of a number on the way
 
 @dataclass(frozen=True)
 class Pool:
-    """Samples, and what their scores are pulled by: ∂l/∂f."""
+    """Samples, and the cotangents of their scores: ∂l/∂f."""
 
     x: Tensor  # [N, …]
     y: Tensor

@@ -42,7 +42,7 @@ def residual_traces(
     with _leaves(network, layers) as weights:
         passes = Passes(network, weights, loss, generator)
         try:
-            curved = frozenset(name for name, bends in zip(names, passes.curved(batches[0]), strict=True) if bends)
+            curved = frozenset(name for name, found in zip(names, passes.curved(batches[0]), strict=True) if found)
             for batch in batches if curved else ():
                 found = torch.stack([passes.draw(batch) for _ in range(draw.repeats)])  # [R, L]
                 for place, name in enumerate(names):

@@ -98,7 +98,7 @@ class Unrolled:
 
 
 def _signals(f: Tensor, products: Sequence[Product], cotangents: Tensor) -> list[Tensor]:
-    """What comes back to each product's calls, [n, K, T, out], of scores f pulled by cotangents [n, K, C]."""
+    """What comes back to each product's calls, [n, K, T, out], of scores f with cotangents [n, K, C]."""
     zs = [z for each in products for _, z in each.calls]
     found = []
     for cotangent in cotangents.unbind(1):

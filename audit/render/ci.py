@@ -59,8 +59,8 @@ def sayable(text: str) -> str:
 
 
 def _counts(said: list[Statement]) -> dict[str, str]:
-    outcomes = [statement.outcome for statement in said]
-    failed, skipped = outcomes.count("failed"), outcomes.count("open")
+    standings = [statement.standing for statement in said]
+    failed, skipped = standings.count("failed"), standings.count("open")
     return {"tests": str(len(said)), "failures": str(failed), "errors": "0", "skipped": str(skipped)}
 
 
@@ -75,9 +75,9 @@ def _add_case(suite: Element, name: str, statement: Statement) -> None:
     label = statement.id if statement.group == "rule" else f"{statement.id}: {statement.title}"
     case = SubElement(suite, "testcase", {"name": sayable(label), "classname": f"gen-audit.{name}"})
     text = sayable(" ".join(filter(None, (statement.text, statement.advice))))
-    if statement.outcome == "passed":
+    if statement.standing == "passed":
         SubElement(case, "system-out").text = text
-    elif statement.outcome == "open":
+    elif statement.standing == "open":
         SubElement(case, "skipped", {"message": text, "type": statement.group})
     else:  # some readers show the message, others the body
         SubElement(case, "failure", {"message": text, "type": statement.group}).text = text

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from audit.compare import Comparison, Number
 from audit.compare.comparable import NETWORK
-from audit.compare.history import Audited, History, Line, Overview, Trend, shown_change, within_folder
+from audit.compare.history import History, Line, Overview, OverviewRow, Trend, shown_change, within_folder
 from audit.compare.sentences import difference, with_sign
 from audit.errors import UsageError
 from audit.measures.catalogue import CATALOGUE
@@ -250,7 +250,7 @@ def values(overview: Overview, place: Path) -> dict[str, Any]:
     }
 
 
-def _scale(row: Audited) -> tuple[str, str]:
+def _scale(row: OverviewRow) -> tuple[str, str]:
     """Shares of wrong answers have one scale; other errors one for each data set."""
     return (row.number, "" if row.kind == "percent" else row.data)
 
@@ -268,7 +268,7 @@ def link(page: str, place: Path) -> str:
     return quote(way.replace(os.sep, "/"), safe="/.")
 
 
-def cells(row: Audited) -> tuple[str, str, str, str]:
+def cells(row: OverviewRow) -> tuple[str, str, str, str]:
     """Name, what was found, test and train, for a table of words."""
     parts = [(row.concerns, "of concern"), (row.watches, "to watch")]
     counted = ", ".join(f"{count} {word}" for count, word in parts if count) or "nothing that asks for attention"

@@ -154,7 +154,7 @@ def layer_remarks(layer: LayerReport) -> str:
 
 # What the report says, as statements for machines.
 Group = Literal["rule", "warning", "check", "assumption", "finding"]
-Outcome = Literal["passed", "failed", "open"]
+Standing = Literal["passed", "failed", "open"]
 Loudness = Literal["error", "warning", "note", "none"]
 
 LOUDNESS: tuple[Loudness, ...] = ("error", "warning", "note", "none")
@@ -169,7 +169,7 @@ class Statement:
     id: str
     title: str
     text: str
-    outcome: Outcome = "passed"  # open: could not be told, or does not decide
+    standing: Standing = "passed"  # open: could not be told, or does not decide
     level: Loudness = "none"  # how loudly to say it
     advice: str = ""
     source: str = ""
@@ -204,13 +204,13 @@ def _subject(statement: Statement) -> str:
 
 
 def _rule(result: RuleResult, about: Statement | None) -> Statement:
-    loud: dict[str, tuple[Outcome, Loudness]] = {"fail": ("failed", "error"), "warn": ("open", "warning")}
-    outcome, level = loud.get(result.consequence, ("passed" if result.status == "passed" else "open", "none"))
+    loud: dict[str, tuple[Standing, Loudness]] = {"fail": ("failed", "error"), "warn": ("open", "warning")}
+    standing, level = loud.get(result.consequence, ("passed" if result.status == "passed" else "open", "none"))
     text = f"{result.id} {result.status}: {result.sentence}."
     title = f"Policy: {result.id}"
-    if about is None or outcome == "passed":
-        return Statement("rule", result.id, title, text, outcome, level)
-    return Statement("rule", result.id, title, f"{text} {about.text}", outcome, level, about.advice, about.source)
+    if about is None or standing == "passed":
+        return Statement("rule", result.id, title, text, standing, level)
+    return Statement("rule", result.id, title, f"{text} {about.text}", standing, level, about.advice, about.source)
 
 
 def _warning(sentence: str) -> Statement:
@@ -218,13 +218,13 @@ def _warning(sentence: str) -> Statement:
 
 
 def _check(check: Check, decides: bool) -> Statement:
-    outcome: Outcome = "passed" if check.status == "passed" else "open"
+    standing: Standing = "passed" if check.status == "passed" else "open"
     level: Loudness = "none"
     group: Group = "check" if check.kind == "check" else "assumption"
     if check.status == "failed":
-        outcome = "failed" if group == "check" and decides else "open"
+        standing = "failed" if group == "check" and decides else "open"
         level = "note" if group == "assumption" else "error" if decides else "warning"
-    return Statement(group, check.id, check.title, _measured(check), outcome, level)
+    return Statement(group, check.id, check.title, _measured(check), standing, level)
 
 
 def _measured(check: Check) -> str:

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
+from audit.maths import Interval
 from audit.maths.shares import Z95, wilson
-from audit.report.fields import Interval
 
 PLAIN = (float, int, str)
 STEP = re.compile(r"(?=\.|\[\d+\])")  # where a step of a path begins

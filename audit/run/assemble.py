@@ -43,7 +43,7 @@ from audit.report import (
 from audit.report.blocks import CLOSEST, COSTLIEST, Check, Outcomes, SplitOutcomes
 from audit.report.conduct import Doctor
 from audit.report.numbers import REPRODUCED
-from audit.report.paths import leaves, not_finite
+from audit.report.paths import find, leaves, not_finite
 from audit.run.gallery import make_gallery
 from audit.run.progress import MEASURE
 
@@ -91,7 +91,8 @@ def assemble(measured: Measured) -> Report:
         **_blocks(found, ReportBlocks),
     )
     gallery = make_gallery(audit.data, found["duality"].network, found["hygiene"].network, _likely_to_change(audit))
-    return dataclasses.replace(report, consequences=foretell(report), gallery=gallery)
+    foretold = report.consequences and foretell(report.consequences, lambda path: find(path, report)[0])
+    return dataclasses.replace(report, consequences=foretold, gallery=gallery)
 
 
 def _likely_to_change(audit: Audit) -> list[int]:

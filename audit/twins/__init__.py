@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,10 +23,12 @@ from numpy.typing import NDArray
 from audit.errors import UsageError, readable
 from audit.report.fields import adapter_of
 from audit.settings.limits import appear, found_text, memory_limited, refuse_outside
-from audit.twins.checked import ANEW, CALLED, check_file, check_index, check_outcomes, check_own, found_arrays
+from audit.twins.checked import ANEW, CALLED, check_file, check_own, found_arrays
 
 SCHEMA = "gen-audit/twins/1"
 INDEX = "twins.json"
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")  # of a twin's files: no place of another folder can be written so
+AT_LEAST = {"rate": 0.0, "batch": 1, "momentum": 0.0, "decay": 0.0, "epochs": 1, "dropout": 0.0}  # of a recipe
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -45,6 +49,15 @@ class Recipe:
     dropout: float = 0.0  # share of a hidden layer's units that are left out of a training step
     fisher: float = 0.0  # weight β of Jia & Su's regularizer
     flat: float = 0.0  # weight of the flatness penalty
+
+    @property
+    def fault(self) -> str | None:
+        """Which of its numbers no training can have."""
+        for name, least in AT_LEAST.items():
+            value = getattr(self, name)
+            if not least <= value < math.inf or (name == "rate" and value == 0) or (name == "dropout" and value >= 1):
+                return f"{name} = {value:g} is out of range"
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +99,7 @@ class Unseen:
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class TwinOutcomes:
     """What a twin does on every test sample, and on the train samples that it has not seen."""
 
     test: Floats  # [tests] 1 where right, 0 where wrong; the loss for regression
@@ -125,7 +138,7 @@ class TwinSet:
     twins: tuple[Twin, ...]
     left_out: tuple[tuple[str, str], ...]  # kinds that were not made, and why
     notes: tuple[str, ...] = ()  # what a reader should know of how they were made
-    outcomes: tuple[Outcomes, ...] = ()  # of each twin
+    outcomes: tuple[TwinOutcomes, ...] = ()  # of each twin
 
     @property
     def test_outcomes(self) -> Floats:
@@ -171,7 +184,7 @@ def read_twins(folder: Path) -> TwinSet:
     index = read_index(folder)
     found = found_arrays([_arrays(folder, twin) for twin in index.twins], folder)
     outcomes = tuple(_outcomes(arrays) for arrays in found)
-    check_outcomes(folder, outcomes, index.about.task)
+    _check_outcomes(folder, outcomes, index.about.task)
     return _with_outcomes(index, outcomes)
 
 
@@ -186,9 +199,32 @@ def read_index(folder: Path) -> TwinSet:
         raise UsageError(f"{path}: is no index of twins, or damaged; make them anew in another folder.") from error
     if index.schema != SCHEMA:
         raise UsageError(f"{path}: is of schema {index.schema!r}, not {SCHEMA}; make the twins anew.")
-    recipes = [index.recipe, *index.families.values(), *(twin.recipe for twin in index.twins if twin.recipe)]
-    check_index(path, index.twins, recipes, index.model)
+    _check_index(path, index)
     return TwinSet(**{name: value for name, value in vars(index).items() if name != "schema"})
+
+
+def _check_index(path: Path, index: _Index) -> None:
+    """Refuses names that are none, the same twin twice, numbers beside none of the model's own, impossible recipes."""
+    names = [twin.name for twin in index.twins]
+    for name, twin in zip(names, index.twins, strict=True):
+        if not NAME.fullmatch(name) or not 0 <= twin.seed < 2**63:
+            raise UsageError(f"{path}: names a twin {name[:100]!r}, which is no name for its files; {ANEW}.")
+    if len(set(names)) < len(names):
+        raise UsageError(f"{path}: names the same twin twice; {ANEW}.")
+    if index.model and any(twin.numbers and index.model.keys().isdisjoint(twin.numbers) for twin in index.twins):
+        raise UsageError(f"{path}: has twins with other numbers than the model's; {ANEW}.")
+    recipes = [index.recipe, *index.families.values(), *(twin.recipe for twin in index.twins if twin.recipe)]
+    for fault in filter(None, (recipe.fault for recipe in recipes)):
+        raise UsageError(f"{path}: has a recipe whose {fault}; {ANEW}.")
+
+
+def _check_outcomes(folder: Path, outcomes: Sequence[TwinOutcomes], task: str) -> None:
+    """Refuses twins that were not judged on the same test samples, and classes that are none."""
+    if len({len(one.test) for one in outcomes}) > 1:
+        raise UsageError(f"{folder}: its twins were judged on different numbers of test samples; {ANEW}.")
+    answers = [one.unseen.answers for one in outcomes if task != "regression"]
+    if any((each != np.floor(each)).any() or (each < 0).any() for each in answers):
+        raise UsageError(f"{folder}: its twins answer with what is no class; {ANEW}.")
 
 
 def write_twins(folder: Path, twins: TwinSet) -> None:
@@ -224,7 +260,7 @@ def read_weights(folder: Path, twin: Twin) -> dict[str, NDArray[np.generic]]:
         return dict(load_file(path))
 
 
-def _with_outcomes(index: TwinSet, outcomes: tuple[Outcomes, ...]) -> TwinSet:
+def _with_outcomes(index: TwinSet, outcomes: tuple[TwinOutcomes, ...]) -> TwinSet:
     return TwinSet(**{**vars(index), "outcomes": outcomes})
 
 
@@ -232,9 +268,9 @@ def _without_outcomes(twins: TwinSet) -> TwinSet:
     return _with_outcomes(twins, ())
 
 
-def _outcomes(arrays: dict[str, NDArray[Any]]) -> Outcomes:
+def _outcomes(arrays: dict[str, NDArray[Any]]) -> TwinOutcomes:
     test, losses, tests = (arrays.pop(name) for name in ("test", "test_losses", "tests"))
-    return Outcomes(test, losses, Unseen(**arrays), tests)
+    return TwinOutcomes(test, losses, Unseen(**arrays), tests)
 
 
 def _save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -1,12 +1,10 @@
-"""What a folder of twins must hold to be gone on with: it may come from a stranger, as reports do."""
+"""What the files of a folder of twins must be to be read: they may come from a stranger, as reports do."""
 
 from __future__ import annotations
 
-import math
-import re
 import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,39 +12,9 @@ from numpy.typing import NDArray
 from audit.errors import UsageError, readable
 from audit.settings.limits import memory_limited, refuse_outside, require_room
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from audit.twins import Outcomes, Recipe, Twin
-
 ANEW = "make the twins anew in another folder"
 CALLED = "folder of twins"
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")  # of a twin's files: no place of another folder can be written so
-AT_LEAST = {"rate": 0.0, "batch": 1, "momentum": 0.0, "decay": 0.0, "epochs": 1, "dropout": 0.0}
 ARRAYS = ("test", "test_losses", "rows", "outcomes", "losses", "answers", "confidence")
-
-
-def range_fault(recipe: Recipe) -> str | None:
-    """Which number of a recipe no training can have."""
-    for name, least in AT_LEAST.items():
-        value = getattr(recipe, name)
-        if not least <= value < math.inf or (name == "rate" and value == 0) or (name == "dropout" and value >= 1):
-            return f"{name} = {value:g} is out of range"
-    return None
-
-
-def check_index(path: Path, twins: Sequence[Twin], recipes: Sequence[Recipe], own: Mapping[str, float]) -> None:
-    """Refuses names that are none, the same twin twice, numbers beside none of the model's own, impossible recipes."""
-    names = [twin.name for twin in twins]
-    for name, twin in zip(names, twins, strict=True):
-        if not NAME.fullmatch(name) or not 0 <= twin.seed < 2**63:
-            raise UsageError(f"{path}: names a twin {name[:100]!r}, which is no name for its files; {ANEW}.")
-    if len(set(names)) < len(names):
-        raise UsageError(f"{path}: names the same twin twice; {ANEW}.")
-    if own and any(twin.numbers and own.keys().isdisjoint(twin.numbers) for twin in twins):
-        raise UsageError(f"{path}: has twins with other numbers than the model's; {ANEW}.")
-    for fault in filter(None, map(range_fault, recipes)):
-        raise UsageError(f"{path}: has a recipe whose {fault}; {ANEW}.")
 
 
 def check_own(path: Path) -> None:
@@ -77,15 +45,6 @@ def check_file(path: Path, folder: Path) -> None:
     refuse_outside(path, folder, CALLED)
     if not path.is_file():
         raise UsageError(f"{path}: is missing, or no ordinary file; {ANEW}.")
-
-
-def check_outcomes(folder: Path, outcomes: Sequence[Outcomes], task: str) -> None:
-    """Refuses twins that were not judged on the same test samples, and classes that are none."""
-    if len({len(one.test) for one in outcomes}) > 1:
-        raise UsageError(f"{folder}: its twins were judged on different numbers of test samples; {ANEW}.")
-    answers = [one.unseen.answers for one in outcomes if task != "regression"]
-    if any((each != np.floor(each)).any() or (each < 0).any() for each in answers):
-        raise UsageError(f"{folder}: its twins answer with what is no class; {ANEW}.")
 
 
 def _arrays_fault(arrays: Mapping[str, object]) -> str | None:

@@ -195,7 +195,9 @@ def _flat(
     loss = LOSSES[task](f.detach(), batch[1])[0].mean(1)
     wanted = share * loss / kappa.detach().clamp(min=1e-30)  # [K]
     most = _lengths(map(_dense_gradient, gradients.values())) / _lengths(found).clamp(min=1e-30)
-    scale = torch.minimum(wanted, most)  # by chance of the signs κ_τ can be tiny: it pulls no harder than the loss
+    scale = torch.minimum(
+        wanted, most
+    )  # by chance of the signs κ_τ can be tiny: its gradient is no larger than that of the loss
     return {
         name: plain if extra is None else _dense_gradient(plain) + scale.reshape(-1, *[1] * (extra.dim() - 1)) * extra
         for (name, plain), extra in zip(gradients.items(), _in_order(gradients, leaves, found), strict=True)

@@ -23,7 +23,7 @@ from audit.run.assemble import ordinary_sizes
 from audit.run.progress import Progress
 from audit.run.setup import plan_audit, set_up_audit
 from audit.settings import Settings
-from audit.twins import Outcomes, Unseen
+from audit.twins import TwinOutcomes, Unseen
 from audit.twins.kinds import held_out
 from audit.twins.stack import scores_of
 from audit.twins.training import Samples, Trained
@@ -44,7 +44,7 @@ class Judged:
     train_error: float | None
     test_error: float | None
     test_loss: float
-    outcomes: Outcomes
+    outcomes: TwinOutcomes
 
 
 def judge(network: nn.Module, trained: Trained, train: Samples, test: Samples, target: float) -> Judged:
@@ -64,7 +64,7 @@ def judge(network: nn.Module, trained: Trained, train: Samples, test: Samples, t
         train_error=None if train_right is None else 1 - float(train_right.mean()),
         test_error=None if right is None else 1 - float(right.mean()),
         test_loss=float(loss.mean()),
-        outcomes=Outcomes(_array(loss if right is None else right), _array(loss), _unseen(used * f, train, rows)),
+        outcomes=TwinOutcomes(_array(loss if right is None else right), _array(loss), _unseen(used * f, train, rows)),
     )
 
 

@@ -16,7 +16,6 @@ import torch
 from audit.errors import UsageError, unreadable
 from audit.report.fields import adapter_of
 from audit.twins import Recipe
-from audit.twins.checked import range_fault
 from audit.twins.optimizers import optimizer_for
 from audit.twins.stack import LOSSES
 from audit.twins.training import Architecture, Samples
@@ -61,7 +60,7 @@ def recipe_of(values: dict[str, Any], where: str) -> Recipe:
     except ValueError as error:
         first = error.errors()[0]  # type: ignore[attr-defined]
         raise UsageError(f"{where}: {first['loc'][0]} is {first['input']!r}; {first['msg'].lower()}.") from error
-    if (fault := range_fault(recipe)) is not None:
+    if (fault := recipe.fault) is not None:
         raise UsageError(f"{where}: {fault}.")
     return recipe
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from audit.settings.limits import budget_bytes
-from audit.twins import Outcomes, Recipe, Twin, Unseen
+from audit.twins import Recipe, Twin, TwinOutcomes, Unseen
 from audit.twins.kinds import Kind
 from audit.twins.outcomes import Judged, Measuring, judge
 from audit.twins.problem import Problem
@@ -56,7 +56,7 @@ class Made:
     """A twin, what it does sample by sample, and its parameters."""
 
     twin: Twin
-    outcomes: Outcomes
+    outcomes: TwinOutcomes
     weights: dict[str, NDArray[np.generic]]
 
 
@@ -97,10 +97,10 @@ def make(place: Workplace, task: Task) -> list[Made]:
     return [_made(place, task, change, *each) for each in judged if not each[0].interrupted]
 
 
-Pairs = list[tuple[Trained, Judged]]
+JudgedTwins = list[tuple[Trained, Judged]]
 
 
-def _trained(place: Workplace, task: Task, change: Change) -> tuple[Pairs, bool]:
+def _trained(place: Workplace, task: Task, change: Change) -> tuple[JudgedTwins, bool]:
     """The twins of a task by one change, and whether most of them can be brought to the target."""
     problem = place.problem
     lessons = [task.kind.lesson(problem.train, seed) for seed in task.seeds]
@@ -109,11 +109,11 @@ def _trained(place: Workplace, task: Task, change: Change) -> tuple[Pairs, bool]
     return judged, _most_fit(judged)
 
 
-def _most_fit(judged: Pairs) -> bool:
+def _most_fit(judged: JudgedTwins) -> bool:
     return 2 * sum(found.matched or one.interrupted for one, found in judged) >= len(judged)
 
 
-def _factor(kind: Kind, judged: Pairs, target: float) -> float | None:
+def _factor(kind: Kind, judged: JudgedTwins, target: float) -> float | None:
     """How many times as strong a change must be; None where it is as it should be, or has no strength.
 
     Too strong for the target is weakened. Settled well below it, the change is too weak: then a model with this train
@@ -172,7 +172,7 @@ def _made(place: Workplace, task: Task, change: Change, trained: Trained, judged
     return Made(twin, _stored(judged.outcomes, problem), _arrays(trained.tensors))
 
 
-def _stored(outcomes: Outcomes, problem: Problem) -> Outcomes:
+def _stored(outcomes: TwinOutcomes, problem: Problem) -> TwinOutcomes:
     """With samples by their positions in the splits as stored."""
     unseen: Unseen = replace(outcomes.unseen, rows=problem.positions[outcomes.unseen.rows])
     return replace(outcomes, unseen=unseen, tests=problem.test_positions)

@@ -55,8 +55,8 @@ def test_rescaling_is_tried_in_single_precision_where_it_is_in_double(make_audit
 
 def test_rescaling_says_why_it_was_not_tried(make_audit: AuditMaker) -> None:
     network, x, y = build("tanh", n=12)
-    bent = checked(audit_of(make_audit, network, x, y))["rescaling-layers"]
-    assert "does not grow in proportion to what it is given" in bent.explanation
+    curved = checked(audit_of(make_audit, network, x, y))["rescaling-layers"]
+    assert "does not grow in proportion to what it is given" in curved.explanation
     network, x, y = build("linear", n=12)
     lone = checked(audit_of(make_audit, network, x, y))["rescaling-layers"]
     assert lone.explanation == "The network has a single dense layer: there is nothing to rescale it against."

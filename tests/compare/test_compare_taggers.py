@@ -15,7 +15,7 @@ from taggers import split, trained
 from audit import audit_model
 from audit.compare import Named
 from audit.compare.compare import compare_reports
-from audit.compare.differences import Answers, Asked, Pairs, _paired
+from audit.compare.differences import Answers, Asked, PairedAnswers, _paired
 
 SAMPLED = 0.12  # of the width: a t-interval of the linearised ratio against 2,000 draws
 
@@ -25,7 +25,7 @@ def test_the_interval_of_a_difference_draws_whole_samples() -> None:
     asked = rng.integers(1, 20, 120).astype(float)
     old, new = (rng.binomial(asked.astype(int), rng.beta(2, 6, 120)).astype(float) for _ in range(2))
     loss = np.zeros(120)
-    pairs = Pairs(Answers(loss, old, asked), Answers(loss, new, asked), 120, 120, np.arange(120))
+    pairs = PairedAnswers(Answers(loss, old, asked), Answers(loss, new, asked), 120, 120, np.arange(120))
     found = _paired("test", "error", pairs, Asked())
     assert found.old == pytest.approx(old.sum() / asked.sum()) and found.new == pytest.approx(new.sum() / asked.sum())
     rows, draw = list(zip(old, new, asked, strict=True)), random.Random(0)

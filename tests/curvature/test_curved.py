@@ -18,8 +18,10 @@ def test_a_tail_behind_an_operator_that_saves_its_own_answer_goes_with_its_graph
     y = network(x).argmax(1)
     audit = make_audit(network, x.numpy(), y.numpy(), x[:2].numpy(), y[:2].numpy())
     answers: list[weakref.ref[torch.Tensor]] = []
-    for bent in ("1", "3"):
-        audit.network.get_submodule(bent).register_forward_hook(lambda _module, _in, z: answers.append(weakref.ref(z)))
+    for curved in ("1", "3"):
+        audit.network.get_submodule(curved).register_forward_hook(
+            lambda _module, _in, z: answers.append(weakref.ref(z))
+        )
     (tail,) = curved_tails(audit.capture, audit.layers[0], audit.train.x, audit.train.y)
     assert tail.bytes > 0 and tail.curvature_times(torch.ones(1, 12, 1, 8, dtype=torch.float64)).abs().max() > 0
     assert len(answers) == 2

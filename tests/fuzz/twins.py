@@ -10,9 +10,9 @@ import numpy as np
 
 from audit.twins import (
     About,
-    Outcomes,
     Recipe,
     Twin,
+    TwinOutcomes,
     TwinSet,
     Unseen,
     read_twins,
@@ -46,7 +46,7 @@ RECIPE = b'[recipe]\noptimizer = "sgd"\nrate = 0.1\nbatch = 32\nmomentum = 0.9\n
 def _files() -> dict[str, bytes]:
     """The files of a folder of one twin."""
     rows, nothing = np.arange(3), np.zeros(3)
-    outcomes = Outcomes(np.ones(12), np.ones(12), Unseen(rows, nothing, nothing, nothing, nothing))
+    outcomes = TwinOutcomes(np.ones(12), np.ones(12), Unseen(rows, nothing, nothing, nothing, nothing))
     about = About(architecture="0" * 64, data="0" * 64, task="classification", target=0.1, recipe=Recipe())
     made = TwinSet(
         about=about,

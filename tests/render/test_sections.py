@@ -181,7 +181,7 @@ def test_thousand_classes_and_a_hundred_layers_stay_small():
 
 def test_one_layer_is_not_compared_with_itself():
     report = copy.deepcopy(reports.classification())
-    compared = ("In which layer the loss bends most", "Fisher determinant by layer")
+    compared = ("In which layer the loss is most curved", "Fisher determinant by layer")
     assert all(words in render_html(report) for words in compared)
     report |= {"layers": report["layers"][:1], "passed_by": [], "findings": []}
     page = render_html(report)

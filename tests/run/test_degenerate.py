@@ -136,7 +136,7 @@ def test_gradients_of_exactly_zero(tmp_path: Path) -> None:
     assert fisher["gamma"] is None and fisher["singular_subsets"] == fisher["subsets"]
     assert "Fewer parameters" in fisher["skipped"] or "exactly zero" in fisher["skipped"]
     assert report["layers"][0]["flatness"]["notes"] == [
-        "the Hessian is zero on these samples: the loss does not bend with these weights at all"
+        "the Hessian is zero on these samples: the loss is not curved in these weights at all"
     ]
 
 

@@ -21,7 +21,7 @@ from audit.report.twins import (
     TwinsOfKind,
     WhoseErrors,
 )
-from audit.twins import About, Outcomes, Recipe, Twin, TwinSet, Unseen
+from audit.twins import About, Recipe, Twin, TwinOutcomes, TwinSet, Unseen
 
 KEYS = (
     *(f"layers.{layer}.{end}" for layer in ("fc1", "fc2") for end in ("duality.fixed.share", "flatness.kappa_tau")),
@@ -46,15 +46,15 @@ def twin(kind: str, seed: int, wrong: float = 0.1, family: str = "given", **more
     return Twin(kind=kind, family=family, seed=seed, test_error=wrong, **values)  # type: ignore[arg-type]
 
 
-def outcomes(right: np.ndarray, unseen: Unseen | None = None) -> Outcomes:
+def outcomes(right: np.ndarray, unseen: Unseen | None = None) -> TwinOutcomes:
     none = Unseen(*(np.empty(0, kind) for kind in (np.int64, float, float, float, float)))
     test = right.astype(np.float64)
-    return Outcomes(test, 1 - test, none if unseen is None else unseen, np.arange(len(test)))
+    return TwinOutcomes(test, 1 - test, none if unseen is None else unseen, np.arange(len(test)))
 
 
 def twin_set(
     twins: list[Twin],
-    made: list[Outcomes] | None = None,
+    made: list[TwinOutcomes] | None = None,
     model: Mapping[str, float] | None = None,
     task: str = "classification",
 ) -> TwinSet:

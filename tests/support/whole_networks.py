@@ -100,7 +100,7 @@ class Siamese(nn.Module):
 
 
 class Compared(nn.Module):
-    """Both halves of a sample through one layer, and the product of what they became: it bends across the two uses."""
+    """Both halves of a sample through one layer, and the product of what they became: curved across the uses."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -12,9 +12,9 @@ import pytest
 from audit.errors import UsageError
 from audit.twins import (
     About,
-    Outcomes,
     Recipe,
     Twin,
+    TwinOutcomes,
     TwinSet,
     Unseen,
     read_twins,
@@ -57,7 +57,9 @@ def example(count: int = 3, tests: int = 5) -> TwinSet:
         twins=twins,
         left_out=(("dropout", "no time was left"),),
         notes=("A note.",),
-        outcomes=tuple(Outcomes(draw.integers(0, 2, tests) * 1.0, draw.random(tests), _unseen(draw)) for _ in twins),
+        outcomes=tuple(
+            TwinOutcomes(draw.integers(0, 2, tests) * 1.0, draw.random(tests), _unseen(draw)) for _ in twins
+        ),
     )
 
 

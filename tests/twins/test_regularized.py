@@ -62,7 +62,7 @@ def test_the_flat_gradient_is_that_of_the_penalty(task: str) -> None:
             torch.testing.assert_close(found[name][k], plain[name][k] + extra, rtol=1e-8, atol=1e-10)
 
 
-def test_a_flatness_penalty_pulls_no_harder_than_the_loss() -> None:
+def test_a_flatness_penalty_is_no_stronger_than_the_loss() -> None:
     _, stack = stacked(3)
     samples = small_samples()
     x, y = samples.x.double()[:48].reshape(2, 24, 4), samples.y[:48].reshape(2, 24)

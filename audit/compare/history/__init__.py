@@ -152,7 +152,7 @@ HEAVY = ("concern", "watch")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audited:
+class OverviewRow:
     """One report."""
 
     report: str = says("its path")
@@ -187,7 +187,7 @@ class Overview(Document):
     """All reports of a folder."""
 
     folder: str
-    rows: list[Audited] = says("most concerns first, then most to watch, then the largest test error")
+    rows: list[OverviewRow] = says("most concerns first, then most to watch, then the largest test error")
     broken: list[Broken]
 
 
@@ -226,19 +226,19 @@ def _report_or_why(path: Path) -> Report | str | None:
     return "is no report, or only a part of one; make it anew with `gen-audit report`." if damaged else found
 
 
-def ranked(rows: Sequence[Audited]) -> list[Audited]:
+def ranked(rows: Sequence[OverviewRow]) -> list[OverviewRow]:
     """What needs a look first; errors of classifiers before those of regressions, which have no common scale."""
     return sorted(rows, key=lambda row: (-row.concerns, -row.watches, row.kind != "percent", -row.test, row.name))
 
 
-def row_of(named: Named, folder: Path) -> Audited:
+def row_of(named: Named, folder: Path) -> OverviewRow:
     """What is said of one report."""
     report, path = named.report, Path(named.name)
     page = path.with_suffix(".html")
     levels = [finding.level for finding in report.findings]
     grave = sorted((each for each in report.findings if each.level in HEAVY), key=lambda each: LEVELS.index(each.level))
     called = within_folder(str(folder), named.name)
-    return Audited(
+    return OverviewRow(
         report=named.name,
         page=str(page if page.exists() else path),
         name=str(Path(called).parent) if path.name == "report.json" and Path(called).parent.name else called,

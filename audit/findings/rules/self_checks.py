@@ -110,7 +110,7 @@ TRUST = FindingRule(
 
 
 WORDS = {
-    "gradient-small": "the train samples still pull {weights} in a common direction, with {value} of a typical pull",
+    "gradient-small": "the train samples' gradients in {weights} do not cancel: their mean is {value} of a typical one",
     "interpolation": "it answers {value} of its train {unit}s wrongly, more than the {limit} that counts as fitted",
 }
 
@@ -163,8 +163,8 @@ MINIMUM = FindingRule(
     ),
     source="Assumptions of the papers on flatness, Fisher information and sensitivity, looked at on this model.",
     origin=(
-        "Limits of the checks: at a minimum samples' pulls cancel but for about 1/√n of one; a tenth is a convention. "
-        "It describes and does not judge."
+        "Limits of the checks: at a minimum samples' gradients cancel but for about 1/√n of one; a tenth is a "
+        "convention. It describes and does not judge."
     ),
     cannot_tell="Whether further training would make the model better or worse on unseen data.",
     find=find_minimum,

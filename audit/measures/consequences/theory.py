@@ -11,16 +11,16 @@ To first order a change δ moves the scores by J δ, to second order, where the 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 from audit.maths.resample import TRAIN, Bootstrap
 from audit.measures.consequences.block import Consequence, Consequences, Kind, Quantity, Theory, Verdict
 from audit.measures.consequences.samples import Effect, Means
-from audit.report.paths import find
+from audit.report.paths import Found
 
-if TYPE_CHECKING:
-    from audit.measures import Report
+At = Callable[[str], Found]
+"""What a report says at a path."""
 
 ABOUT: dict[Kind, tuple[str, Quantity]] = {
     "input-noise": ("network.sensitivity.mls", "score_change"),
@@ -58,26 +58,23 @@ class Foretold:
     ceiling: float | None = None  # what is shown as the most
 
 
-def foretell(report: Report) -> Consequences | None:
-    """The block with what the report's other numbers foretold."""
-    block = report.consequences
-    if block is None:
-        return None
-    return replace(block, changes=[replace(each, theory=_judged(each, block, report)) for each in block.changes])
+def foretell(block: Consequences, at: At) -> Consequences:
+    """The block with what the other numbers of its report foretold."""
+    return replace(block, changes=[replace(each, theory=_judged(each, block, at)) for each in block.changes])
 
 
-def _judged(change: Consequence, block: Consequences, report: Any) -> Theory | None:
+def _judged(change: Consequence, block: Consequences, at: At) -> Theory | None:
     theory = change.theory
     if theory is None or (change.kind.startswith("input") and block.changed_place != "the input"):
         return None
-    (number,) = find(theory.number, report)
+    number = at(theory.number)
     if number.missing is not None:
         return replace(theory, skipped=number.missing)
     if change.kind.startswith("input") and block.spread is None:
         return replace(theory, skipped=OWN_UNITS)
     if number.value <= 0:
         return replace(theory, skipped=NOT_POSITIVE)
-    allowed = FORMULAS[change.kind](number.value, change, block, report)
+    allowed = FORMULAS[change.kind](number.value, change, block, at)
     if allowed.size < TINY:
         return replace(theory, skipped=NOT_POSITIVE)
     ends = theory.measured_ci95
@@ -100,30 +97,32 @@ def _verdict(allowed: Foretold, measured: float, low: float, high: float) -> Ver
     return "as foretold" if low > 0 and least <= measured <= most else "cannot tell"
 
 
-def _noise(mls: float, change: Consequence, block: Consequences, report: Any) -> Foretold:
+def _noise(mls: float, change: Consequence, block: Consequences, at: At) -> Foretold:
     size = (change.size or 0.0) * (block.spread or 0.0) * mls
-    most = math.sqrt(min(report.model.outputs, block.numbers)) * size
+    most = math.sqrt(min(at("model.outputs").value, block.numbers)) * size
     return Foretold(size, LEAST * size, most, most)
 
 
-def _worst(mls: float, change: Consequence, block: Consequences, report: Any) -> Foretold:
+def _worst(mls: float, change: Consequence, block: Consequences, at: At) -> Foretold:
     size = (change.size or 0.0) * (block.spread or 0.0) * math.sqrt(block.numbers) * mls
     return Foretold(size, size, size)
 
 
-def _rounded(sharpness: float, change: Consequence, block: Consequences, report: Any) -> Foretold:
-    size = math.sqrt(sharpness / report.model.parameters) * block.rounding_norm
+def _rounded(sharpness: float, change: Consequence, block: Consequences, at: At) -> Foretold:
+    size = math.sqrt(sharpness / at("model.parameters").value) * block.rounding_norm
     return Foretold(size, size, size)
 
 
-def _layer(kappa_tau: float, change: Consequence, block: Consequences, report: Any) -> Foretold:
-    layer = next(each for each in report.layers if each.name == change.layer)
+def _layer(kappa_tau: float, change: Consequence, block: Consequences, at: At) -> Foretold:
+    wide, high, kappa = (
+        at(f"layers.{change.layer}.{name}").value for name in ("in_features", "out_features", "flatness.kappa")
+    )
     half = (change.size or 0.0) ** 2 / 2
-    size, kappa = half * kappa_tau / (layer.in_features * layer.out_features), layer.flatness.kappa
+    size = half * kappa_tau / (wide * high)
     return Foretold(size, size, size, None if kappa is None else half * kappa)
 
 
-def _neurons(rho_sigma: float, change: Consequence, block: Consequences, report: Any) -> Foretold:
+def _neurons(rho_sigma: float, change: Consequence, block: Consequences, at: At) -> Foretold:
     size = (change.size or 0.0) ** 2 / 2 * rho_sigma
     return Foretold(size, size, size)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -88,40 +89,45 @@ class LayerPairs:
 class Duals:
     """The dual weights of all pairs at one layer, chunk by chunk, walked over as often as needed.
 
-    A pseudo-inverse costs more than the rest of a walk: those of token-wise layers are kept if they fit into memory.
+    A pseudo-inverse costs more than the rest of a walk: those of token-wise layers are held if they fit into memory.
     """
 
     def __init__(self, pairs: Pairs, layer: DenseLayer) -> None:
         self.pairs, self.layer = pairs, layer
         self.W = layer.weight(pairs.capture.network).double()
-        numbers = len(pairs) * layer.tokens * (layer.in_features + layer.out_features)
-        self._kept: dict[int, Dual] | None = {} if layer.tokens > 1 and 8 * numbers <= pairs.room else None
 
     @property
     def tolerance(self) -> float:
         """Of the equality, in the arithmetic of the pairs."""
         return TOLERANCE[next(self.pairs.capture.network.parameters()).dtype]
 
-    def __iter__(self) -> Iterator[tuple[PairChunk, Dual]]:
-        for chunk in self.pairs:
-            yield chunk, self._of(chunk)
+    def __iter__(self) -> Iterator[Dual]:
+        return iter(self._all) if self._all is not None else (self._of(chunk) for chunk in self.pairs)
+
+    def beside_pairs(self) -> Iterator[tuple[PairChunk, Dual]]:
+        """Each chunk of pairs with its dual weights."""
+        if self._all is None:
+            return ((chunk, self._of(chunk)) for chunk in self.pairs)
+        return zip(self.pairs, self._all, strict=True)
 
     def along(self, vectors: Vectors) -> Tensor:
         """ΔW_k·E_n of all pairs  [K, N]."""
-        return torch.cat([vectors.along(dual) for _, dual in self])
+        return torch.cat([vectors.along(dual) for dual in self])
 
     def project(self, E: Tensor) -> Tensor:
         """ΔW_k·E_n of all pairs  [K, N]; E [N, out, in]."""
-        return torch.cat([dual.project(E) for _, dual in self])
+        return torch.cat([dual.project(E) for dual in self])
+
+    @cached_property
+    def _all(self) -> list[Dual] | None:
+        """Those of a token-wise layer, where they fit; None of others."""
+        numbers = len(self.pairs) * self.layer.tokens * (self.layer.in_features + self.layer.out_features)
+        held = self.layer.tokens > 1 and 8 * numbers <= self.pairs.room
+        return [self._of(chunk) for chunk in self.pairs] if held else None
 
     def _of(self, chunk: PairChunk) -> Dual:
-        if self._kept is not None and chunk.positions.start in self._kept:
-            return self._kept[chunk.positions.start]
         x, x_test = (record.layers[self.layer.name].x.double() for record in (chunk.partner, chunk.test))
-        dual = dual_weights(self.W, x, x_test)
-        if self._kept is not None:
-            self._kept[chunk.positions.start] = dual
-        return dual
+        return dual_weights(self.W, x, x_test)
 
 
 def measure_pairs(duals: Duals, checked: int | None = None) -> LayerPairs:
@@ -129,7 +135,7 @@ def measure_pairs(duals: Duals, checked: int | None = None) -> LayerPairs:
     columns: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     worst, largest, elsewhere = 0.0, 0.0, False
     sum_w, sum_g = torch.zeros_like(duals.W), torch.zeros_like(duals.W)
-    for chunk, dual in duals:
+    for chunk, dual in duals.beside_pairs():
         gap, squared = chunk.test.loss - chunk.partner.loss, dual.squared_norm()
         alive = dual.alive.double()
         sum_w += dual.weighted_sum(alive)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
-from audit.maths.blocks import HELD, blocks
+from audit.maths.blocks import HELD, all_within, blocks
 from audit.measures.contract import Audit
 from audit.network.capture import Capture
 from audit.network.cost import budget_bytes
@@ -25,6 +26,10 @@ class PairChunk:
     partner: Record
     x: Tensor  # [k, ...]  the partners as the network takes them
     y: Tensor
+
+    def bytes(self) -> int:
+        """Memory of both records."""
+        return self.test.bytes() + self.partner.bytes()
 
 
 class Pairs:
@@ -43,28 +48,21 @@ class Pairs:
         self.unpaired = len(partner) - len(self.rows)
         self.capture = audit.capture if audit.plan.samples_some else in_float64(audit.capture)
         self._audit, self.room = audit, budget_bytes(audit.settings.memory) // 16
-        self._kept: list[PairChunk] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def first(self, count: int) -> Pairs:
         """The first `count` of them."""
-        few = copy.copy(self)
-        few.rows, few.partner, few._kept = self.rows[:count], self.partner[:count], None
-        return few
+        return Pairs(self._audit, self.partner[:count], self.rows[:count])
 
     def __iter__(self) -> Iterator[PairChunk]:
-        if self._kept is not None:
-            yield from self._kept
-            return
-        keep: list[PairChunk] | None = []
-        left = self.room
-        for chunk in self._run():
-            left -= chunk.test.bytes() + chunk.partner.bytes()
-            keep = None if keep is None or left < 0 else [*keep, chunk]
-            yield chunk
-        self._kept = keep
+        return iter(self._run() if self._all is None else self._all)
+
+    @cached_property
+    def _all(self) -> list[PairChunk] | None:
+        """All chunks, or None where they do not fit."""
+        return all_within(self.room, self._run(), PairChunk.bytes)
 
     def _run(self) -> Iterator[PairChunk]:
         train, test = self._audit.train, self._audit.test

@@ -15,8 +15,8 @@ CARDS = (
         id="fisher.gamma",
         title="Fisher determinant γ̂",
         meaning=(
-            "How large and how different the pulls of single train samples on the weights are. A low value means small "
-            "pulls that largely agree."
+            "How large the gradients of single train samples are, and how much they differ. A low value means small "
+            "gradients that largely agree."
         ),
         formula="γ̂ = (1/T) Σ_t ln det ξ^t,  ξ^t_ij = g_i · g_j over the N′ samples of subset t,  g_i = ∇_θ l_i",
         source=f"{SOURCE}, Eq. 6",
@@ -32,7 +32,7 @@ CARDS = (
         ),
         can_tell=(
             "Between models of one architecture with equal train loss on the same samples: which fits with smaller, "
-            "more aligned pulls."
+            "more aligned gradients."
         ),
         cannot_tell="Anything across different train losses, data sets or subset sizes; it has no scale of its own.",
         contradictions=CONTRADICTIONS,
@@ -65,7 +65,7 @@ CARDS = (
     Card(
         id="fisher.spectral_radius",
         title="Spectral radius of the Fisher information",
-        meaning="The curvature along the one direction in which the samples pull most together.",
+        meaning="The curvature along the one direction in which the samples' gradients agree most.",
         formula="λ_max(ξ) / N′, mean over subsets",
         source=f"{SOURCE}, section 7.1",
     ),

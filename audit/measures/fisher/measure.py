@@ -1,4 +1,4 @@
-"""How alike are the pulls of the train samples on the weights? ln det of the Fisher information (Jia & Su 2020).
+"""How alike are the train samples' gradients? ln det of the Fisher information (Jia & Su 2020).
 
 g_i = gradient of sample i's loss with respect to all P parameters; ξ = Gram matrix of the g_i of N′ train samples;
 γ̂ = mean over T random subsets of ln det ξ (Eq. 6). Lower is better in the source study.
@@ -47,7 +47,7 @@ class Fisher:
     """ln det of the Fisher information, from sample subsets."""
 
     key = "fisher"
-    question = "How alike are the pulls of the train samples on the weights?"
+    question = "How alike are the train samples' gradients?"
     cards: tuple[Card, ...] = CARDS
     demand: Demand = DEMAND
 
@@ -125,7 +125,7 @@ class Drawn:
         return len(np.unique(self.subsets))
 
 
-def standard_error(K: Tensor, dets: LogDeterminants, drawn: Drawn) -> float | None:
+def determinant_error(K: Tensor, dets: LogDeterminants, drawn: Drawn) -> float | None:
     """Of γ̂ for Gram matrices K [T, N′, N′]; None where no subset has a determinant, or one alone holds all samples."""
     regular = dets.regular
     if not bool(regular.any()):
@@ -199,7 +199,7 @@ class SampledFisher:
         """Determinants of the subsets, and the standard error of their mean."""
         dets = log_determinants(K, 0.0 if self.audit.network_is_double else SINGLE)
         dets.angles[repeated] = -torch.inf  # whatever the rounding
-        return dets, standard_error(K, dets, self.drawn)
+        return dets, determinant_error(K, dets, self.drawn)
 
     def _repeated(self, pool: Pool) -> Tensor:
         """[T] whether some sample of a subset, its label included, is there twice."""

@@ -48,7 +48,7 @@ CARDS: tuple[Card, ...] = (
     _card(
         id="flatness.lambda_max",
         title="Largest Hessian eigenvalue",
-        meaning="How strongly the train loss bends in the sharpest direction of the layer's weights.",
+        meaning="How strongly the train loss is curved in the sharpest direction of the layer's weights.",
         formula="λ_max(H), H = ∂²L/∂vec(W)²",
         variant=f"{HESSIAN} Algebraically largest; by eigh or Lanczos, to an estimated relative error of 1e-7. Its "
         "interval resamples vᵀ H v over the samples with the eigenvector v held fixed. Network: the largest of the "
@@ -60,7 +60,7 @@ CARDS: tuple[Card, ...] = (
     _card(
         id="flatness.trace",
         title="Hessian trace",
-        meaning="How strongly the train loss bends over all directions of the layer's weights together.",
+        meaning="How strongly the train loss is curved over all directions of the layer's weights together.",
         formula="Tr H = mean_i ‖x_i‖² tr S_i, S = ∂²l/∂z²; over tokens mean_i Σ_tt' (x_t·x_t') tr S^tt'",
         variant=f"{HESSIAN} Exact, without random probes, cross terms between tokens included. Where all samples are "
         "too many: from backward passes with random signs, unbiased, of the Gauss–Newton part; residual_trace says "
@@ -87,7 +87,7 @@ CARDS: tuple[Card, ...] = (
     _number(
         id="flatness.rho",
         title="ρ",
-        meaning="How strongly the loss bends when one neuron's incoming weights are stretched: the worst neuron.",
+        meaning="How strongly the loss is curved when one neuron's incoming weights are stretched: the worst neuron.",
         formula="ρ^l(j) = w_jᵀ H_jj w_j = mean_i S_jj (w_j·x)²; ρ^l = max_j ρ^l(j); network: ρ^max = max_l ρ^l",
         source=f"{PAPER}, Appendix B and Table 1",
         variant="Rows of W, the incoming weights of neuron j, as the paper's words say. Its proof takes columns: see "
@@ -112,7 +112,7 @@ CARDS: tuple[Card, ...] = (
     _number(
         id="flatness.rho_columns",
         title="ρ, column reading",
-        meaning="How strongly the loss bends when the weights that leave one input of the layer are stretched.",
+        meaning="How strongly the loss is curved when the weights that leave one input of the layer are stretched.",
         formula="ρ^l(k) = mean_i x_k² w_:kᵀ S w_:k; maximum, sum (rho_columns_sigma) and every k (rho_column_neurons)",
         source=f"{PAPER}, proof of Theorem 3 (B.1)",
         variant=f"Columns of W, as in the paper's proof. {NEURON_WISE}",

@@ -149,7 +149,7 @@ def _why_not(audit: Audit, layer: DenseLayer) -> str | None:
     """A weight that also acts elsewhere has another Hessian than that of z = W x with x held fixed."""
     if layer.tied_with:
         return (
-            f"its weights are also those of {', '.join(layer.tied_with)}, so the loss bends with them in both places "
+            f"its weights are also those of {', '.join(layer.tied_with)}, so the loss is curved by them in both places "
             "at once; the Hessian of this layer alone does not exist"
         )
     if layer.calls > 1 and feeds_itself(audit, layer):

@@ -59,7 +59,7 @@ class Moments:
         """Of every neuron."""
         return self._sum / self._n
 
-    def standard_error(self) -> Array:
+    def error_of_mean(self) -> Array:
         """Of every neuron's mean."""
         variance: Array = np.maximum(0.0, self._squares / self._n - self.mean() ** 2)
         return mean_error(variance, self._n)
@@ -119,13 +119,13 @@ def layer_block(norm2: float, sums: Sums, top: Top, draws: Draws) -> LayerFlatne
         rho_sigma=rho_sigma,
         rho_sigma_ci95=interval(draws.rho_sigma),
         rho_neurons=rows.tolist(),
-        rho_neurons_std=sums.rows.standard_error().tolist(),
+        rho_neurons_std=sums.rows.error_of_mean().tolist(),
         rho_columns=float(columns.max()),
         rho_columns_ci95=interval(draws.rho_columns),
         rho_columns_sigma=columns_sigma,
         rho_columns_sigma_ci95=interval(draws.columns_sigma),
         rho_column_neurons=columns.tolist(),
-        rho_column_neurons_std=sums.columns.standard_error().tolist(),
+        rho_column_neurons_std=sums.columns.error_of_mean().tolist(),
         relative_flatness=relative,
         relative_flatness_ci95=interval(draws.relative),
         hessian=sums.hessian,
@@ -136,11 +136,11 @@ def layer_block(norm2: float, sums: Sums, top: Top, draws: Draws) -> LayerFlatne
 def _notes(norm2: float, trace: float, top: Top, hessian: str) -> list[str]:
     notes = {
         "all weights are zero, so every number that is weighted by them is zero": norm2 == 0,
-        "the Hessian is zero on these samples: the loss does not bend with these weights at all": trace == 0
+        "the Hessian is zero on these samples: the loss is not curved in these weights at all": trace == 0
         and top.value == 0,
         "the trace is negative: the weights are at no minimum of the train loss, so flatness is not defined here": trace
         < 0,
-        "λ_max is negative: the train loss bends downwards in every direction of these weights": top.value < 0,
+        "λ_max is negative: the train loss curves downwards in every direction of these weights": top.value < 0,
         f"λ_max is known to a residual of {top.residual:.1e} only": top.residual > 1e-3,
         "the network after this layer allows no second derivative: Gauss–Newton curvature, not a Hessian": hessian
         == "gauss-newton",

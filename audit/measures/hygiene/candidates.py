@@ -43,21 +43,21 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class VoterPairs:
     """Pairs of a point and a voter, point by point."""
 
     row: Tensor  # [p] which point
     column: Tensor  # [p] which voter
     squared: Tensor  # [p] ‖b‖² − 2 a·b
 
-    def at(self, places: Tensor) -> Pairs:
+    def at(self, places: Tensor) -> VoterPairs:
         """Some of the pairs."""
-        return Pairs(self.row[places], self.column[places], self.squared[places])
+        return VoterPairs(self.row[places], self.column[places], self.squared[places])
 
-    def beside(self, other: Pairs) -> Pairs:
+    def beside(self, other: VoterPairs) -> VoterPairs:
         """Both, point by point."""
         row = torch.cat([self.row, other.row])
-        both = Pairs(row, torch.cat([self.column, other.column]), torch.cat([self.squared, other.squared]))
+        both = VoterPairs(row, torch.cat([self.column, other.column]), torch.cat([self.squared, other.squared]))
         return both.at(row.argsort(stable=True))
 
     def table(self, q: int) -> Table:
@@ -76,7 +76,7 @@ class Proposer:
         """Voters b with their weight [u], for so many `points`."""
         self._ready, self._weight, self._points = ready, weight, points
 
-    def propose(self, points: Points) -> Pairs | None:
+    def propose(self, points: Points) -> VoterPairs | None:
         """All of these voters that may be wanted; None where it cannot tell."""
         screen = self._ready.screen(self._points)
         table = self._by_all(points) if screen is None else self._by_screen(points, screen)
@@ -108,7 +108,9 @@ class Proposer:
         others = self._measured(points, possible, screen, most, first)
         return None if others is None else _beside((nearest, first), others.table(len(first)))
 
-    def _measured(self, points: Points, possible: Tensor, screen: Screen, most: Tensor, known: Tensor) -> Pairs | None:
+    def _measured(
+        self, points: Points, possible: Tensor, screen: Screen, most: Tensor, known: Tensor
+    ) -> VoterPairs | None:
         """The pairs within `most` [q] that are `possible` [q, u, in the screen's order] and not `known` [q, m]."""
         row, place = positions(possible)
         crowded = self._crowded(row, len(possible), screen)
@@ -117,14 +119,14 @@ class Proposer:
             row, place = positions(possible)
         column = screen.order[place]
         squared = self._ready.products_of(points.a, row, column)
-        few = Pairs(row, column, squared).at(positions((squared <= most[row])[None])[1])
+        few = VoterPairs(row, column, squared).at(positions((squared <= most[row])[None])[1])
         if not len(crowded):
             return few
         products = self._ready.products(points.a[crowded])
         many = _within(products.scatter_(1, known[crowded], torch.inf), most[crowded])
         if many is None:
             return None
-        return few.beside(Pairs(crowded[many.row], many.column, many.squared))
+        return few.beside(VoterPairs(crowded[many.row], many.column, many.squared))
 
     def _crowded(self, row: Tensor, q: int, screen: Screen) -> Tensor:
         """Points with so many pairs that the products of all voters take less time."""
@@ -134,12 +136,12 @@ class Proposer:
         return torch.nonzero(work == u)[:, 0]
 
 
-def wanted(table: Table, weight: Tensor, points: Points) -> tuple[Pairs, Tensor]:
+def wanted(table: Table, weight: Tensor, points: Points) -> tuple[VoterPairs, Tensor]:
     """The voters that may be wanted of those in a table, in order, and the ‖b‖² − 2 a·b within which are enough [q]."""
     squared, column = table
     radius, most = points.most(squared, weight[column])
     row, place = positions(squared <= most[:, None])
-    found = Pairs(row, column[row, place], squared[row, place])
+    found = VoterPairs(row, column[row, place], squared[row, place])
     return found.at((found.row * len(weight) + found.column).argsort()), radius
 
 
@@ -155,13 +157,13 @@ def radii(squared: Tensor, weight: Tensor, itself: int) -> tuple[Tensor, Tensor]
     return values.gather(1, last[:, None])[:, 0], values[:, -1]
 
 
-def _within(squared: Tensor, most: Tensor) -> Pairs | None:
+def _within(squared: Tensor, most: Tensor) -> VoterPairs | None:
     """The pairs up to `most` [q] among all [q, u]; None where they are too many to be candidates."""
     close = squared <= most[:, None]
     if how_many(close) > PAIRS_PROPOSED:
         return None
     row, column = positions(close)
-    return Pairs(row, column, squared[row, column])
+    return VoterPairs(row, column, squared[row, column])
 
 
 def _beside(*tables: Table) -> Table:

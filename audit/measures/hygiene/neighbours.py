@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from audit.maths.blocks import CACHED, HELD, POINTS, SHARED_POINTS, blocks
-from audit.measures.hygiene.candidates import NEIGHBOURS, Pairs, Points, Proposer, radii, wanted
+from audit.measures.hygiene.candidates import NEIGHBOURS, Points, Proposer, VoterPairs, radii, wanted
 from audit.measures.hygiene.points import ROUNDING, ROUNDING_SINGLE, Ready, Space
 
 CROWDED = 4  # times the neighbours asked for: more candidates than that, and single precision is of no use
@@ -132,12 +132,12 @@ class Search:
         self.space.place(x, rows, None, norms)
         return norms
 
-    def _proposed(self, asked: _Asked) -> list[tuple[_Asked, Pairs | None]]:
+    def _proposed(self, asked: _Asked) -> list[tuple[_Asked, VoterPairs | None]]:
         """The points in blocks, each with its candidates; None where single precision cannot tell them."""
         rows, weight = self.voters.rows, self.voters.weight
         parts = list(blocks(len(rows), len(self.space.varying), POINTS))
         asked_blocks = list(asked.blocks(parts[0].stop))
-        found: list[Pairs | None] = [None] * len(asked_blocks)
+        found: list[VoterPairs | None] = [None] * len(asked_blocks)
         for part in parts:
             ready = self._shared if self._shared and len(parts) == 1 else Ready(self.space, rows[part])
             proposer = Proposer(ready, weight[part], len(asked.rows))
@@ -146,14 +146,14 @@ class Search:
                     found[place] = self._joined(block, found[place], proposer, part.start)
         return list(zip(asked_blocks, found, strict=True))
 
-    def _joined(self, asked: _Asked, before: Pairs | None, proposer: Proposer, start: int) -> Pairs | None:
+    def _joined(self, asked: _Asked, before: VoterPairs | None, proposer: Proposer, start: int) -> VoterPairs | None:
         """The candidates of the parts `before` and of the one that begins at `start`."""
         if not bool((asked.norm.max() < LARGEST) & (self._norms.max() > SMALLEST)):
             return None
         points = self._points(asked)
         found = proposer.propose(points)
         if found is not None and before is not None:
-            both = before.beside(Pairs(found.row, found.column + start, found.squared))
+            both = before.beside(VoterPairs(found.row, found.column + start, found.squared))
             found = wanted(both.table(len(points.a)), self.voters.weight, points)[0]
         many = CROWDED * (NEIGHBOURS + 1) * len(points.a)
         return None if found is None or len(found.row) > many else found
@@ -167,7 +167,7 @@ class Search:
         """Twice the rounding error of an entry in single precision [q]."""
         return ((asked.x.shape[1] + 8) * ROUNDING_SINGLE * asked.norm).float()
 
-    def _look(self, asked: _Asked, proposed: Pairs | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _look(self, asked: _Asked, proposed: VoterPairs | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The parts of a `Neighbourhood`, for one block of points."""
         found = self._in_double(asked) if proposed is None else self._in_single(asked, proposed)
         found, q, own = found.in_order(), len(asked.rows), asked.own
@@ -193,12 +193,12 @@ class Search:
             votes.index_add_(0, row[part], ballots[column[part]])
         return votes, ballots.new_zeros(q).index_add_(0, row, weight)
 
-    def _in_single(self, asked: _Asked, proposed: Pairs) -> _Candidates:
+    def _in_single(self, asked: _Asked, proposed: VoterPairs) -> _Candidates:
         """The candidates of single precision, their distances by double."""
         q, squared, margin = len(asked.rows), proposed.squared, self._margin(asked)
         if asked.own is not None:
             squared = squared.masked_fill(asked.own[proposed.row] == proposed.column, -torch.inf)
-        table = Pairs(proposed.row, proposed.column, squared).table(q)
+        table = VoterPairs(proposed.row, proposed.column, squared).table(q)
         points = Points(margin.new_empty(q, 0), margin, asked.itself, asked.near)
         found, radius = wanted(table, self.voters.weight, points)
         row, column = found.row, found.column

@@ -184,7 +184,7 @@ class TraceFold:
         return None
 
     def _why_none(self, beyond_dense: tuple[str, ...]) -> str | None:
-        """Weights that act on their own answers enter squared; elsewhere, what bends the scores has no cheap trace."""
+        """Weights that act on their own answers enter squared; elsewhere, curved scores have no cheap trace."""
         audit = self._audit
         x = as_fed(audit.network, audit.train.x[torch.arange(audit.capture.fixed_batch or 4) % len(audit.train.x)])
         if is_multilinear(audit.network, x):

@@ -41,7 +41,8 @@ class Layer:
     bias_name: str = ""
     before: tuple[NodeProto, ...] = ()
     after: tuple[NodeProto, ...] = ()
-    name: str = ""  # given when layers are written
+    weight_number: int = 0  # given when layers are written: the same for layers with one weight, other for others
+    name: str = ""  # … and this, too
 
     @property
     def absorbed_batchnorm(self) -> bool:
@@ -91,14 +92,20 @@ def _tied(layers: list[Layer]) -> list[Layer]:
     """Layers with the same numbers for weights share the first one's: no two trainings end in equal matrices."""
     seen: dict[tuple[object, ...], list[Layer]] = {}
     result = []
-    for layer in layers:
-        w = layer.weight
+    for number, untied in enumerate(layers):
+        layer, w = replace(untied, weight_number=number), untied.weight
         key = (w.dtype, w.shape, w[:1].tobytes(), layer.weight_name if _flat(w) else "")
         twin = next((other for other in seen.get(key, []) if np.array_equal(other.weight, w)), None)
         if twin is None:
             seen.setdefault(key, []).append(layer)
         else:
-            layer = replace(layer, weight=twin.weight, weight_name=twin.weight_name, origin=twin.origin)
+            layer = replace(
+                layer,
+                weight=twin.weight,
+                weight_name=twin.weight_name,
+                weight_number=twin.weight_number,
+                origin=twin.origin,
+            )
         result.append(layer)
     return result
 
@@ -112,7 +119,7 @@ def _transposed(layers: list[Layer]) -> dict[str, Layer]:
     found: dict[str, Layer] = {}
     for layer in layers:
         w, alike = layer.weight, seen.get(layer.weight.shape[::-1], [])
-        known = any(other.weight is w for other in seen.get(w.shape, []))
+        known = any(other.weight_number == layer.weight_number for other in seen.get(w.shape, []))
         twin = (
             None if known or _flat(w) else next((other for other in alike if np.array_equal(other.weight.T, w)), None)
         )
@@ -140,11 +147,11 @@ def _named(layers: list[Layer]) -> list[Layer]:
     names: dict[int, str] = {}
     result = []
     for layer in layers:
-        if id(layer.weight) not in names:
+        if layer.weight_number not in names:
             stem = layer_name(layer.origin, layer.bias_name, node_scope(layer.node)) or f"dense_{len(names) + 1}"
             taken = set(names.values())
-            names[id(layer.weight)] = next(name for name in numbered(stem) if name not in taken)
-        result.append(replace(layer, name=names[id(layer.weight)]))
+            names[layer.weight_number] = next(name for name in numbered(stem) if name not in taken)
+        result.append(replace(layer, name=names[layer.weight_number]))
     return result
 
 

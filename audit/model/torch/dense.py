@@ -60,7 +60,7 @@ def _new_layer(work: WorkingGraph, node: Node, product: Product, constants: Cons
     layer.weight = weight
     layer.register_parameter("bias", bias)
     if not product.rows_are_outputs and constants.is_parameter(product.matrix):
-        work.transposed[id(constants.value(product.matrix))] = weight
+        work.transposed[constants.value(product.matrix)] = weight
     wish, display = constants.label(product.matrix, product.bias)
     path = work.free_path(wish, node)
     work.modules[path], work.ops[path] = layer, product.op

@@ -31,7 +31,7 @@ class WorkingGraph:
     ops: dict[str, str] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, Node] = field(default_factory=dict)  # every tensor the program returns, by its name
-    transposed: dict[int, nn.Parameter] = field(default_factory=dict)  # what layers hold for a tensor, by its id
+    transposed: dict[Tensor, nn.Parameter] = field(default_factory=dict)  # what layers hold for a tensor of the file
 
     def calls(self, *targets: Any) -> list[Node]:
         """The nodes that call one of these operators, in order."""
@@ -66,25 +66,25 @@ class WorkingGraph:
         self.names = {path: name for path, name in self.names.items() if path in called}
         for path in sorted(called, key=lambda path: path.count(".")):
             _place(root, path, self.modules[path])
-        layers_own = {id(weight) for path in called for weight in self.modules[path].parameters()}
+        layers_own: set[Tensor] = {weight for path in called for weight in self.modules[path].parameters()}
         for node in [node for node in self.graph.nodes if node.op == "get_attr"]:
             self._give_tensor(root, node, layers_own)
         self.graph.lint()
         network = fx.GraphModule(root, self.graph, "Network")
         return network.eval().requires_grad_(False)
 
-    def _give_tensor(self, root: nn.Module, node: Node, layers_own: set[int]) -> None:
+    def _give_tensor(self, root: nn.Module, node: Node, layers_own: set[Tensor]) -> None:
         """Places what `node` reads; where a layer holds it, transposed or not, the layer's: the two are one weight."""
         path = str(node.target)
         tensor = self.tensors[path]
-        transposed = self.transposed.get(id(tensor))
-        if transposed is not None and id(transposed) in layers_own:
+        transposed = self.transposed.get(tensor)
+        if transposed is not None and transposed in layers_own:
             node.target = place_tensor(root, self._elsewhere(path), transposed)
             with self.graph.inserting_after(node):
                 back = self.graph.call_function(aten.t.default, (node,))
             node.replace_all_uses_with(back, delete_user_cb=lambda user: user is not back)
         else:
-            node.target = place_tensor(root, self._elsewhere(path) if id(tensor) in layers_own else path, tensor)
+            node.target = place_tensor(root, self._elsewhere(path) if tensor in layers_own else path, tensor)
 
     def _elsewhere(self, path: str) -> str:
         """Where a layer's parameter is kept a second time, because an operator uses it, too: no one may miss that."""
@@ -200,11 +200,11 @@ class Constants:
         return self._parameters[key]
 
     def key(self, node: Any) -> object:
-        """Equal for nodes that are the same constant, though they may be written down twice."""
+        """Equal for nodes that are the same constant, though they may be written down twice; a tensor equals itself."""
         if not isinstance(node, Node):
             return repr(node)
         if node.op == "get_attr":
-            return id(self._work.tensors[str(node.target)])
+            return self._work.tensors[str(node.target)]
         return (str(node.target), *(self.key(argument) for argument in (*node.args, *node.kwargs.values())))
 
     def label(self, weight: Node, bias: Node | None = None) -> tuple[str, str]:

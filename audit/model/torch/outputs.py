@@ -94,7 +94,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._graph = fx.Graph()
-        self._nodes: dict[int, Node] = {}  # by the id of a tensor, which lives on in the node's meta
+        self._nodes: dict[Tensor, Node] = {}  # what made each tensor
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         answer = func(*args, **(kwargs or {}))
@@ -108,14 +108,14 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """`node` as the maker of what it answered; several answers are read through getitem, as exporters write it."""
         node.meta["val"] = answer
         if isinstance(answer, Tensor):
-            self._nodes[id(answer)] = node
+            self._nodes[answer] = node
         for position, part in enumerate(answer if isinstance(answer, (tuple, list)) else ()):
             self._written(self._graph.call_function(operator.getitem, (node, position)), part)
         return node
 
     def node(self, tensor: Tensor) -> Node:
         """The node that made a tensor; a new one for what the network was given."""
-        found = self._nodes.get(id(tensor))
+        found = self._nodes.get(tensor)
         return found or self._written(self._graph.placeholder(f"given_{len(self._nodes)}"), tensor)
 
 

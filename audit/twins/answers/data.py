@@ -16,10 +16,10 @@ from audit.twins import Twin, TwinSet
 
 # What would more data bring? The test error of twins on a quarter, a half and all of the train samples.
 #
-# On the logarithms of both, error against samples, a learning curve is nearly straight and bends slowly. With slopes s₁
-# from a quarter to a half and s₂ from a half to all, the slope from all to twice as many is foretold as their mean,
-# closer to the later one: (s₁ + 2 s₂)/3, never upwards. How far such a guess is off was measured on real learning
-# curves (`OFF`); to that comes how well twins know each point, and how well so many test samples do.
+# On the logarithms of both, error against samples, a learning curve is nearly straight and its slope changes slowly.
+# With slopes s₁ from a quarter to a half and s₂ from a half to all, the slope from all to twice as many is foretold
+# as their mean, closer to the later one: (s₁ + 2 s₂)/3, never upwards. How far such a guess is off was measured on
+# real learning curves (`OFF`); to that comes how well twins know each point, and how well so many test samples do.
 
 
 STEPS = ("quarter", "half", "plain")

@@ -155,7 +155,7 @@ def test_reasons_for_a_zero_determinant(make_audit: AuditMaker) -> None:
     assert zero.skipped == "Every subset has samples whose gradient is exactly zero: the determinant is zero."
 
 
-def test_a_regression_has_pulls_but_no_probabilities_and_no_bound(make_audit: AuditMaker) -> None:
+def test_a_regression_has_gradients_but_no_probabilities_and_no_bound(make_audit: AuditMaker) -> None:
     network, x, y = build("regression", n=9)
     found = blocks(measured(audit_of(make_audit, network, x, y, "regression", normalized_logits=True)))
     assert found.gamma is not None and found.skipped is None
@@ -167,7 +167,7 @@ def test_a_regression_has_pulls_but_no_probabilities_and_no_bound(make_audit: Au
     assert found.pac_bayes_skipped.startswith("The theorem is for a loss between 0 and 1.")
 
 
-def test_another_unit_of_the_targets_multiplies_the_pulls_on_the_last_layer(make_audit: AuditMaker) -> None:
+def test_another_unit_of_the_targets_multiplies_the_gradients_in_the_last_layer(make_audit: AuditMaker) -> None:
     network, x, y = build("regression", n=9)
     one = measured(audit_of(make_audit, network, x, y, "regression")).layers["4"].gamma
     for parameter in network[4].parameters():

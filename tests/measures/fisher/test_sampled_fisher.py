@@ -14,7 +14,7 @@ from zoo import ZOO, Tied, build
 
 from audit.measures.contract import Audit, Measurement
 from audit.measures.fisher.determinant import log_determinants
-from audit.measures.fisher.measure import Drawn, Fisher, draw_pool, single_samples, standard_error
+from audit.measures.fisher.measure import Drawn, Fisher, determinant_error, draw_pool, single_samples
 from audit.network.record import Products
 from audit.report.conduct import Plan, PlannedStage
 
@@ -122,7 +122,7 @@ def test_intervals_cover_what_all_samples_would_give(pool: int, size: int, T: in
     for _ in range(200):
         grams, places = gamma(rng.choice(400, pool, replace=False), T, rng)
         dets = log_determinants(grams)
-        error = standard_error(grams, dets, Drawn(places, 400))
+        error = determinant_error(grams, dets, Drawn(places, 400))
         assert error is not None
         hits += abs(float(dets.values.mean()) - truth) <= 1.96 * error
     assert 0.92 <= hits / 200 <= 0.99

@@ -185,18 +185,18 @@ def test_a_loss_of_exactly_zero_is_flat_in_words(make_audit) -> None:
     found = flatness_of(make_audit, one_layer(1e6 * torch.eye(2)), np.eye(2), [0, 1])
     block = next(iter(found.layers.values()))
     assert (block.trace, block.lambda_max, block.kappa, block.rho, block.lambda_max_residual) == (0, 0, 0, 0, 0)
-    assert block.notes == ["the Hessian is zero on these samples: the loss does not bend with these weights at all"]
+    assert block.notes == ["the Hessian is zero on these samples: the loss is not curved in these weights at all"]
 
 
 def test_a_negative_trace_is_called_no_minimum(make_audit) -> None:
-    """f = tanh(z) far above its target and on the bend: the residual outweighs Gauss–Newton, H < 0."""
+    """f = tanh(z) far above its target where tanh is curved: the residual outweighs Gauss–Newton, H < 0."""
     network = nn.Sequential(one_layer(torch.tensor([[1.0]])), nn.Tanh(), one_layer(torch.tensor([[1.0]])))
     found = flatness_of(make_audit, network, [[1.0], [1.1]], [[-50.0], [-50.0]], "regression")
     block = found.layers["0"]
     assert block.trace < 0 and block.lambda_max < 0 and block.kappa_tau < 0
     assert block.notes == [
         "the trace is negative: the weights are at no minimum of the train loss, so flatness is not defined here",
-        "λ_max is negative: the train loss bends downwards in every direction of these weights",
+        "λ_max is negative: the train loss curves downwards in every direction of these weights",
     ]
 
 
@@ -251,7 +251,7 @@ def test_layers_that_share_a_weight_are_skipped_and_the_network_says_so(make_aud
     x, y = np.random.default_rng(0).normal(size=(8, 4)), np.arange(8) % 4
     found = flatness_of(make_audit, Shared().double(), x, y)
     assert found.layers["a"].skipped == (
-        "its weights are also those of b, so the loss bends with them in both places at once; the Hessian of this "
+        "its weights are also those of b, so the loss is curved by them in both places at once; the Hessian of this "
         "layer alone does not exist"
     )
     assert found.network.skipped == "no dense layer could be measured; each layer says why"
