@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from audit.maths import gram
 from audit.maths.gram import Columns, column_pairs
 
 EXACT = 1e-10
@@ -80,3 +82,15 @@ def test_an_iteration_finds_the_same_pairs_as_all_of_them_at_once(monkeypatch: p
 def test_columns_of_nothing_have_no_direction() -> None:
     nothing = Columns(torch.zeros(3, 1, 2, dtype=torch.float64), torch.ones(3, 1, 2, dtype=torch.float64))
     assert len(column_pairs(nothing, 3, 0.0, 2).values) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(40, 90), (90, 40), (60, 60)])
+def test_the_norm_of_a_large_matrix_is_found_without_its_gram_matrix(
+    shape: tuple[int, int], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    W = 1e-3 * torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
+    monkeypatch.setattr(gram, "DENSE_LIMIT", 10)
+    monkeypatch.setattr(gram, "HELD", 500)  # a few rows at a time
+    assert gram.spectral_norm(W) == pytest.approx(float(np.linalg.norm(W.double().numpy(), 2)), rel=1e-8)
+    assert gram.spectral_norm(torch.zeros(shape)) == 0.0
