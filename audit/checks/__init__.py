@@ -65,7 +65,7 @@ def of_a_sample(work: Workload) -> float:
 
 def beside(_stage: PlannedStage, work: Workload) -> float:
     """Operations of the random signs that the sampled curvature is checked by."""
-    return DRAWS / 2 * DRAWN * work.weights
+    return DRAWS / 2 * DRAWN * work.weights_over_tokens
 
 
 DEMAND = Demand(operations, sampled=Sampled(share=0.05, least=2, most=8, each=of_a_sample), beside=beside, quick=False)

@@ -212,17 +212,17 @@ def _rows(weight: Tensor) -> Iterator[slice]:
 
 def directions(weight: Tensor, pairs: int, seed: Sequence[int], by_neuron: bool) -> Iterator[Tensor]:
     """Changes of W [out, …] for ε = 1: of norm ‖W‖ in a random direction, or each row by a random share of itself."""
+    size = _norm(weight)
     for pair in range(pairs):
         rng = np.random.default_rng([*seed, pair])
         if by_neuron:
             shares = torch.from_numpy(rng.standard_normal(len(weight))).reshape(-1, *[1] * (weight.dim() - 1))
             yield shares.to(weight.dtype) * weight.detach().cpu()
             continue
-        delta = torch.empty(weight.shape, dtype=weight.dtype)
-        drawn = np.float32 if weight.dtype == torch.float32 else np.float64
+        delta, drawn = torch.empty(weight.shape, dtype=weight.dtype), weight[:0].cpu().numpy().dtype.type
         for rows in _rows(delta):
             delta[rows] = torch.from_numpy(rng.standard_normal(tuple(delta[rows].shape), drawn))
-        yield delta.mul_(_norm(weight) / _norm(delta))
+        yield delta.mul_(size / _norm(delta))
 
 
 def _norm(weight: Tensor) -> float:
