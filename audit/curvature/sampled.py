@@ -249,7 +249,8 @@ def energy_columns(
     q: dict[str, list[Tensor]] = {layer.name: [] for layer in layers}
     given: dict[str, list[Tensor]] = {layer.name: [] for layer in layers}
     samples, counts = torch.unique_consecutive(chosen.samples, return_counts=True)
-    first = counts.cumsum(0) - counts
+    alike = counts.argsort(descending=True, stable=True)  # a batch has as many passes as its sample with most columns
+    samples, counts, first = samples[alike], counts[alike], (counts.cumsum(0) - counts)[alike]
     for batch in capture.batches(x[samples], y[samples]):
         with torch.enable_grad():
             passed = capture.run(batch.x)

@@ -60,7 +60,7 @@ class LayerPairs:
         """⟨Δl⟩ over the pairs in use."""
         return float(self.gap[self.alive].mean())
 
-    @property
+    @cached_property
     def mean_term(self) -> float:
         """μ_g·μ_w over all directions."""
         return _dot(self.mean_g, self.mean_w)
@@ -75,12 +75,12 @@ class LayerPairs:
         """⟨‖ΔW‖²⟩, the paper's Eq. 12."""
         return float(self.squared_norm[self.alive].mean())
 
-    @property
+    @cached_property
     def total_w(self) -> float:
         """T_w = ⟨‖ΔW‖²⟩ − ‖⟨ΔW⟩‖²."""
         return _variance(self.second_moment_w, _dot(self.mean_w, self.mean_w))
 
-    @property
+    @cached_property
     def total_g(self) -> float:
         """T_g = ⟨Δl²/‖ΔW‖²⟩ − ‖⟨g⟩‖²."""
         second = (self.s * self.gap)[self.alive].mean()
@@ -90,7 +90,7 @@ class LayerPairs:
 class Duals:
     """The dual weights of all pairs at one layer, chunk by chunk, walked over as often as needed.
 
-    A pseudo-inverse costs more than the rest of a walk: those of token-wise layers are held if they fit into memory.
+    A pseudo-inverse, or a product with a large W, costs more than the rest of a walk: then they are held if they fit.
     """
 
     def __init__(self, pairs: Pairs, layer: DenseLayer) -> None:
@@ -128,9 +128,9 @@ class Duals:
 
     @cached_property
     def _all(self) -> list[Dual] | None:
-        """Those of a token-wise layer, where they fit; None of others."""
+        """Those of a token-wise or a large layer, where they fit; None of others."""
         numbers = len(self.pairs) * self.layer.tokens * (self.layer.in_features + self.layer.out_features)
-        held = self.layer.tokens > 1 and 8 * numbers <= self.pairs.room
+        held = (self.layer.tokens > 1 or self.W.numel() > HELD) and 8 * numbers <= self.pairs.room
         return [self._of(chunk) for chunk in self.pairs] if held else None
 
     def _of(self, chunk: PairChunk) -> Dual:
