@@ -72,7 +72,8 @@ def check_curvature(audit: Audit) -> Check:
     if not audit.plan.is_exact("checks") and len(layers) > SOME:
         over = f"{over} and {SOME} of {len(layers)} layers"
         layers = [layers[place] for place in np.unique(np.linspace(0, len(layers) - 1, SOME).astype(int))]
-    fit = [layer for layer in layers if not few.plan.memory or _bytes(layer) <= few.plan.memory]
+    room = audit.plan.memory or math.inf
+    fit = [layer for layer in layers if _bytes(layer) <= room]
     if len(fit) < len(layers):
         too_large = ", ".join(layer.name for layer in layers if layer not in fit)
         over = f"{over}, but not of {too_large}, which double differentiation takes more than --memory for"

@@ -21,7 +21,7 @@ from audit.maths.lanczos import iterated
 WHOLE = 1500  # columns up to which all eigenpairs of the Gram matrix are had at once
 RESIDUAL = 1e-9  # of an eigenpair of a larger one
 NUMBERS = 1 << 24  # numbers of formed columns held at once
-NORM = 1e-9  # what a large matrix's spectral norm, squared, is known to
+NORM = {torch.float64: 1e-9, torch.float32: 1e-6}  # what a large matrix's spectral norm, squared, is known to
 NORM_STEPS = 200  # vectors of its iteration that are kept
 NO_DIRECTION = 1e-13  # eigenvalues below this share of the largest are rounding
 
@@ -148,7 +148,7 @@ def spectral_norm(W: Tensor) -> float:
     if scale == 0:
         return 0.0
     if min(W.shape) > DENSE_LIMIT:
-        values = iterated(_Squared(W, scale), 1, NORM, seed=0, values_only=True).values
+        values = iterated(_Squared(W, scale), 1, NORM[W.dtype], seed=0, values_only=True).values
         return float(values[0].sqrt() * scale)
     W = W.double() / scale
     gram = W @ W.T if W.shape[0] <= W.shape[1] else W.T @ W
@@ -157,7 +157,7 @@ def spectral_norm(W: Tensor) -> float:
 
 @dataclass(frozen=True)
 class _Squared:
-    """Wᵀ W over the square of a scale as an iteration sees it, in double precision a few rows at a time."""
+    """Wᵀ W over the square of a scale as an iteration sees it, in W's own precision, a few rows at a time."""
 
     W: Tensor  # [out, in]
     scale: Tensor
@@ -172,7 +172,7 @@ class _Squared:
 
     @property
     def dtype(self) -> torch.dtype:
-        return torch.float64
+        return self.W.dtype
 
     @property
     def room(self) -> int:
@@ -180,11 +180,10 @@ class _Squared:
 
     def times(self, V: Tensor) -> Tensor:
         """H V; V [m, in, 1]."""
-        v, found = V[..., 0].to(self.W.device), torch.zeros(len(V), self.dim, dtype=torch.float64, device=self.W.device)
-        for rows in blocks(len(self.W), self.dim, HELD):
-            part = self.W[rows].double() / self.scale
-            found += (v @ part.T) @ part
-        return found[..., None]
+        v = V[..., 0] / float(self.scale)
+        parts = (self.W[rows] for rows in blocks(len(self.W), self.dim, HELD))
+        found = sum(((v @ part.T / float(self.scale)) @ part).double() for part in parts)
+        return torch.as_tensor(found, dtype=V.dtype)[..., None]
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,6 @@ class Plain:
 
 
 def square_of_product(delta: Tensor, x: Tensor) -> float:
-    """‖Σ_i δ_i x_iᵀ‖², a few rows of the matrix at a time, in double precision."""
-    x = x.double()
+    """‖Σ_i δ_i x_iᵀ‖², a few rows of the matrix at a time; squares are summed in double precision."""
     rows = blocks(delta.shape[1], x.shape[1], HELD)
-    return sum(float((delta[:, some].double().T @ x).square().sum()) for some in rows)
+    return sum(float((delta[:, some].T @ x).double().square().sum()) for some in rows)

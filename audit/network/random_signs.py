@@ -114,7 +114,7 @@ def sign_sums(
     forms = {layer.name: Draws(plan.population) for layer in layers}
     squares = {name: Draws(plan.population) for name, _ in network.named_parameters()}
     heads, all_squares = {layer.name: Draws(plan.population) for layer in layers}, Draws(plan.population)
-    norms = {layer.name: float(_square(_precise(layer.weight(network)))) for layer in layers}
+    norms = {layer.name: float(sum_of_squares(_precise(layer.weight(network)))) for layer in layers}
     generator = torch.Generator().manual_seed(plan.seed)
     with differentiable(network) as parameters:
         for batch in batches:
@@ -214,9 +214,9 @@ def gradient_squares(
             for name, delta in deltas.items():
                 gathered[name].append((delta[:rows], run.plain[name].x[:rows].to(delta)))
             mixed = run.backward(signs * g, run.weights)[0] if run.weights else {}
-            signed += sum(float(_square(_precise(part))) for part in mixed.values())
+            signed += sum(float(sum_of_squares(_precise(part))) for part in mixed.values())
             samples += rows
-    of_mean = sum(float(_square(total / samples)) for total in sums.values())
+    of_mean = sum(float(sum_of_squares(total / samples)) for total in sums.values())
     for parts in gathered.values():
         delta, x = (torch.cat(column) for column in zip(*parts, strict=True))
         signed += float(delta.double().square().sum(1) @ x.double().square().sum(1))
@@ -264,7 +264,7 @@ def _curved(loss: Loss, f: Tensor, y: Tensor, v: Tensor) -> Tensor:
 def _squares(G: Tensor, theta: Tensor) -> Tensor:
     """‖G‖² and Σ θ² G² [2]."""
     G, theta = _precise(G.detach()), _precise(theta.detach())
-    return torch.stack([_square(G), _square(G * theta)])
+    return torch.stack([sum_of_squares(G), sum_of_squares(G * theta)])
 
 
 def _precise(values: Tensor) -> Tensor:
@@ -272,7 +272,7 @@ def _precise(values: Tensor) -> Tensor:
     return values.double() if values.numel() <= MULTIPLIED else values
 
 
-def _square(values: Tensor) -> Tensor:
+def sum_of_squares(values: Tensor) -> Tensor:
     """The sum of the squares [], row by row: no copy of a large matrix, and no long sum in single precision."""
     rows = values.reshape(len(values), -1) if values.dim() else values.reshape(1, 1)
     lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
@@ -283,7 +283,7 @@ def _forms(G: Tensor, W: Tensor, generator: torch.Generator) -> Tensor:
     """Trace, relative flatness, sums of rows and columns, rows and columns, one after the other [4 + out + in]."""
     weighted = _precise(G * W)
     rows, columns = weighted.sum(1).double().square(), weighted.sum(0).double().square()
-    head = torch.stack([_square(_precise(G)), _relative(G, W, generator), rows.sum(), columns.sum()])
+    head = torch.stack([sum_of_squares(_precise(G)), _relative(G, W, generator), rows.sum(), columns.sum()])
     return torch.cat([head, rows, columns])
 
 
