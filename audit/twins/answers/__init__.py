@@ -99,6 +99,7 @@ def _named(block: Twins) -> list[tuple[str, int]]:
 LISTED = 50  # labels in doubt that a report names
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 STARTS = {"torch": "PyTorch's start", "glorot": "Glorot's start", "he": "He's start"}
+NO_OUTCOMES = "no outcomes were kept"
 NO_LABELS = "the samples have no class labels"
 
 
@@ -124,7 +125,9 @@ def beside_twins(report: Report, twins: TwinSet, folder: Path, data: Data) -> Tw
         numbers=inner_bands(twins),
         likeness=None if twins.about.tail else likeness(twins),
         curve=curve(twins, report.data.test.samples),
-        held_out=held_out(twins, suspects, _wrong_labels(report)) if twins.outcomes else HeldOut(why="no outcomes were kept"),
+        held_out=held_out(twins, suspects, _wrong_labels(report))
+        if twins.outcomes
+        else HeldOut(why="no outcomes were kept"),
         errors=whose_errors(report, twins),
         labels=replace(labels, samples=labels.samples[:LISTED]),
         remedies=remedies(twins),
