@@ -16,7 +16,7 @@ from torch import nn
 
 from audit.settings import Settings
 from benchmarks import __main__ as bench
-from benchmarks import cases, clock, compare, footprint, least, suite, tasks
+from benchmarks import cases, clock, compare, footprint, hops, least, suite, tasks
 from benchmarks.cases import Case, Recipe, make_case, perceptron
 from benchmarks.real import build, epoch, recipes, samples
 from benchmarks.real.cases import CASES
@@ -228,3 +228,20 @@ def test_what_an_ended_audit_took_is_printed_as_the_least():
     assert done == "| toy | 88,474 | .pt2 | 12.0 s | 15 s | 3.0 (≤ 5) | 20.0 s | 4.0 | 1.00 GB | 2 GB | – | pass |"
     assert "| ≥ 12.0 s | 15 s | ≥ 3.0 (≤ 5) | ≥ 20.0 s | ≥ 4.0 | ≥ 1.00 GB |" in ended
     assert "| 12.0 s | 15 s | – | 20.0 s | – |" in failed
+
+
+def test_a_hop_is_a_file_that_is_entered_once():
+    def place(file: str, function: str = "f") -> hops.Place:
+        return hops.Place(file, function)
+
+    calls = {
+        (hops.OUTSIDE, place("cli")): 1,
+        (place("cli"), place("corridor")): 1,
+        (place("corridor"), place("corridor", "g")): 5,
+        (place("corridor", "g"), place("tool")): 5,
+        (place("corridor"), place("two", "f")): 1,
+        (place("corridor"), place("two", "g")): 1,
+    }
+    assert hops.hops(calls) == ["cli", "corridor"]
+    assert {each.file for each in hops.road(calls)} == {"cli", "corridor", "two"}
+    assert "2 hops" in hops.printed(calls) and "4 files whose functions run" in hops.printed(calls)
