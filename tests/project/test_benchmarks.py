@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tolerances import SOLVED
 from torch import nn
 
 from audit.settings import Settings
@@ -99,7 +100,7 @@ def test_the_floor_is_the_capture_pass_without_its_records(case):
     floor = tasks.FLOOR.prepare(case, len(case.x), "side by side")()
     again = tasks.FLOOR.prepare(case, len(case.x), "one by one")()
     assert len(first) == len(floor) == len(again) == 1
-    assert floor[0] == pytest.approx(first[0], rel=1e-9)
+    assert floor[0] == pytest.approx(first[0], rel=SOLVED)
     assert np.isfinite(again).all()
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from references.duality import partners
+from tolerances import CANCELS, SOLVED
 
 from audit.measures.duality import pairs
 from audit.measures.duality.measure import Duality
@@ -103,7 +104,7 @@ def test_of_many_test_samples_some_are_paired(make_audit, monkeypatch: pytest.Mo
     some, alone = found
     for name, block in some.layers.items():
         assert block.asked == 15 and block.pairs + block.dropped + block.unpaired == 15
-        assert block.sigma_w == pytest.approx(alone.layers[name].sigma_w, rel=1e-9, abs=1e-12)
+        assert block.sigma_w == pytest.approx(alone.layers[name].sigma_w, rel=SOLVED, abs=CANCELS)
     carriers, carriers_alone = (each.network or next(iter(each.layers.values())).carriers for each in (some, alone))
     assert [asked[one.index] for one in carriers_alone.samples] == [one.index for one in carriers.samples]
     assert [row.unpaired for row in carriers.classes] == [row.unpaired for row in carriers_alone.classes]
