@@ -19,6 +19,8 @@ from pathlib import Path
 
 from places import ROOT
 
+from audit.measures.catalogue import CATALOGUE
+
 SERVER = """
 import json, os, sys, tempfile
 import {woken}  # what the commands need is imported once
@@ -45,11 +47,8 @@ LIGHT = "numpy, pydantic"
 HEAVY = "numpy, pydantic, audit.run.pipeline, audit.render.page"  # not onnxruntime: its threads outlive no fork
 RUNS_A_NETWORK = ("report", "check", "verify", "twins", "layers")
 
-STAGE = re.compile(
-    r"^(plan|doctor|forward|capture|gap|calibration|consequences|duality|flatness|fisher|sensitivity|hygiene|checks): "
-    r".*\n",
-    re.MULTILINE,
-)
+STAGES = "|".join(("plan", "doctor", "forward", "capture", *(entry.key for entry in CATALOGUE), "checks"))
+STAGE = re.compile(rf"^({STAGES}): .*\n", re.MULTILINE)
 
 
 def complaints(stderr: str) -> str:
