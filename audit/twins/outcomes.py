@@ -134,7 +134,7 @@ def _array(values: Tensor) -> np.ndarray:
 
 # The inner numbers of a twin: what the suite measures inside a network, without what a twin does not need.
 #
-# Measures without such a number, widths, bootstrap, self-checks and pictures are left out; a plan is made once, for all.
+# Measures without such a number, widths, bootstrap, self-checks and pictures are left out; one plan is for all of them.
 
 
 DRAWS = 10  # of the bootstrap, whose intervals nobody reads: the fewest that the settings allow
