@@ -23,7 +23,7 @@ from audit.measures.catalogue import CATALOGUE
 
 SERVER = """
 import json, os, sys, tempfile
-import {woken}  # what the commands need is imported once
+{woken}
 from audit.cli import main
 
 for line in sys.stdin:
@@ -43,8 +43,13 @@ for line in sys.stdin:
     print(json.dumps([os.waitstatus_to_exitcode(status), *texts]), flush=True)
 """
 
-LIGHT = "numpy, pydantic"
-HEAVY = "numpy, pydantic, audit.run.pipeline, audit.render.page"  # not onnxruntime: its threads outlive no fork
+LIGHT = "import numpy, pydantic"  # what the commands need is imported once
+HEAVY = """
+import numpy, pydantic, audit.run.pipeline, audit.render.page  # not onnxruntime: its threads outlive no fork
+import torch, audit.network.cost
+for dtype in (torch.float64, torch.float32):
+    audit.network.cost.machine_speed(dtype)  # as a program does that makes many audits
+"""
 RUNS_A_NETWORK = ("report", "check", "verify", "twins", "layers")
 
 STAGES = "|".join(("plan", "doctor", "forward", "capture", *(entry.key for entry in CATALOGUE), "checks"))
