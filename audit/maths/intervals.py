@@ -24,7 +24,7 @@ Below 200 samples, and where a handful of them carry the difference, a compariso
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING, TypeVar
@@ -153,6 +153,32 @@ def _student_angles(freedom: float) -> tuple[Array, Array]:
     density = np.sin(angles) ** (freedom - 1)
     mass = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(angles))])
     return angles, mass / mass[-1]
+
+
+def predicted(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
+    """Where one more value will lie, as it is foretold from these [K ≥ 2].
+
+    >>> low, high = predicted([1.0, 2.0, 3.0])
+    >>> round(low, 2), round(high, 2)
+    (-2.97, 6.97)
+    """
+    found, K = np.asarray(values, dtype=np.float64), len(values)
+    half = student_quantile(K - 1, level / 2) * float(found.std(ddof=1)) * math.sqrt(1 + 1 / K)
+    return float(found.mean()) - half, float(found.mean()) + half
+
+
+def percentile(values: Sequence[float], value: float) -> float:
+    """The share of further values that would lie below `value`, as these [K ≥ 2] foretell.
+
+    >>> percentile([1.0, 2.0, 3.0], 2.0), percentile([1.0, 1.0], 2.0)
+    (0.5, 1.0)
+    """
+    found, K = np.asarray(values, dtype=np.float64), len(values)
+    spread = float(found.std(ddof=1)) * math.sqrt(1 + 1 / K)
+    from_mean = value - float(found.mean())
+    if spread <= 1e-12 * max(1.0, abs(value)):
+        return 0.5 if abs(from_mean) <= 1e-12 * max(1.0, abs(value)) else float(from_mean > 0)
+    return student_share_below(from_mean / spread, K - 1)
 
 
 # Two models, the same n samples, right or wrong: the 95 % interval of the difference of their shares of wrong answers.

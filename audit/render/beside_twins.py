@@ -117,14 +117,13 @@ def _likeness(twins: Twins, brief: bool = False) -> str:
     if found is None or found.hit_rate is None:
         return sentence(found.skipped) if found is not None and found.skipped else ""
     ends = (
-        "" if found.hit_rate_ci95 is None else f" ({share(found.hit_rate_ci95[0])} to {share(found.hit_rate_ci95[1])})"
+        "" if found.hit_rate_ci95 is None else f", {share(found.hit_rate_ci95[0])} to {share(found.hit_rate_ci95[1])}"
     )
-    hits = f"Networks made here are told apart so in {share(found.hit_rate)}{ends} of cases."
+    right = f"{number(found.hits)} of {number(found.asked)} networks whose training is known"
+    hits = f"Told in this way, {right} come out right ({share(found.hit_rate)}{ends})."
     if brief and found.kind is not None:
         like = "an ordinary training" if found.kind == "plain" else f"one trained {trained(found.kind)}"
-        return (
-            f"From inside it resembles {like} most, a likeness that is right for {share(found.hit_rate)} of the twins."
-        )
+        return f"From inside it resembles {like} most; told in this way, {right} come out right."
     if found.far and found.kind is None:
         return f"From inside it resembles none of the kinds of networks trained here: it lies too far from all. {hits}"
     if found.kind is None:

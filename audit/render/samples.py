@@ -126,6 +126,20 @@ def copies_sentences(report: Report) -> list[str]:
     return sentences
 
 
+def told_sentence(report: Report) -> str:
+    """Whether test inputs are like train inputs, as far as a simple classifier can tell."""
+    found = _block(report).told_apart
+    if found is None or found.accuracy is None or found.by_chance is None:
+        return found.skipped if found is not None and found.skipped else "This was not asked."
+    low, high = found.by_chance
+    verdict = "they differ" if found.differ else "no difference was found"
+    return (
+        f"A simple classifier, asked of {number(found.samples)} inputs one by one without having seen the one, tells "
+        f"{share(found.accuracy)} rightly; of random divisions of the same inputs {share(low)} to {share(high)}, in 95 "
+        f"of 100 cases: {verdict}."
+    )
+
+
 def _near_sentence(block: Hygiene) -> str:
     count, near = block.near_duplicates, block.near
     if count is None:

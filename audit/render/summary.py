@@ -34,8 +34,16 @@ NAMES = {
     "hygiene.leaked.copies": "test samples also in train",
     "hygiene.leaked.share": "their share",
     "hygiene.suspected_mislabels.suspects.index": "position of a suspect train sample",
+    "hygiene.told_apart.accuracy": "inputs told rightly whether from test or train",
+    "hygiene.told_apart.by_chance": "by chance, in 95 of 100 cases",
+    "hygiene.told_apart.p_value": "share of random divisions told apart as well",
     "sensitivity.bounds.left": "left side of the bound",
     "sensitivity.bounds.right": "right side of the bound",
+    "twins.held_out.held_out": "wrong on train samples not seen",
+    "twins.held_out.test": "wrong on test, the same networks",
+    "twins.held_out.difference": "test minus train samples not seen",
+    "twins.held_out": "test minus train samples not seen",  # its interval
+    "twins.likeness.asked": "networks that the hit rate is of",
 }  # what a path's own words would not say
 LEVELS = {"concern": "Concern", "watch": "Watch", "note": "Note", "good": "Good"}
 TOWARDS = (
@@ -150,7 +158,7 @@ def _words(report: Report, path: str) -> str:
     key = "".join(step for step in inside if step[0] != "[" and step != ".ci95").removeprefix(".").removesuffix("_ci95")
     title = next((card.title for card in ALL_CARDS if card.id == key), None)
     words = title[0].lower() + title[1:] if title and title[1:2].islower() else title
-    words = words or NAMES.get(key) or " ".join(key.split(".")[-2 if key.count(".") > 1 else -1 :])
+    words = NAMES.get(key) or words or " ".join(key.split(".")[-2 if key.count(".") > 1 else -1 :])
     return f"{words.replace('_', ' ')}{where}{', 95 % interval' if bounds else ''}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,6 +11,21 @@ from audit.report.fields import Card, Interval, Kind, says
 Place = Literal["below", "inside", "above"]
 Verdict = Literal["same", "shifted", "easier", "cannot tell"]
 Effect = Literal["helps", "hurts", "no difference", "cannot tell"]
+
+NAMES: Mapping[str, tuple[str, Kind]] = {
+    "duality.fixed.share": ("share of the gap in its steepest directions", "share"),
+    "duality.total_g": ("total steepness (T_g)", "number"),
+    "duality.total_w": ("total size of dual changes (T_w)", "number"),
+    "flatness.weight_norm_squared": ("squared weights (‖W‖²)", "number"),
+    "flatness.kappa_tau": ("curvature over all directions, scale-free (κ_τ)", "number"),
+    "flatness.rho_sigma": ("curvature over all neurons (ρ_σ)", "number"),
+    "fisher.gamma": ("Fisher log-determinant (γ̂)", "number"),
+    "sensitivity.mls": ("sensitivity to the input (MLS)", "number"),
+    "sensitivity.mean_log_volume_centred": ("local volume, centred scores, logarithm", "number"),
+    "sensitivity.mean_log_volume": ("local volume, logarithm", "number"),
+    "sensitivity.dimensionality": ("local dimensionality", "number"),
+}
+"""What a number is called, by the end of its path, and how it is shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +59,7 @@ class TwinsOfKind:
     change: str
     question: str
     made: int
-    reached: int = says("of them, those that came down to the train loss that their kind aims at")
+    reached: int = says("of them, those that came down to the train loss of their kind")
     restarts: int = says("times that one of them diverged and was begun anew at half the rate", default=0)
     test: list[float] = says(
         "wrong answers on test, as a share, of each twin that did not diverge; for regression the loss"
@@ -62,14 +78,16 @@ class Likeness:
     )
     family: str = says("the recipe, or its family where none was given")
     next: str | None = says("the second nearest kind", default=None)
-    sureness: float | None = says("probability of the kind among those that were made", default=None)
+    sureness: float | None = says("probability of the kind, of those that were made", default=None)
     far: bool = says("whether the model lies farther from every kind than twins lie from their own", default=False)
-    hit_rate: float | None = says("share of twins whose kind is told rightly by the others", default=None)
-    hit_rate_ci95: Interval = None
-    hit_rate_of_kind: float | None = says("of the twins called this kind by the others, share that are", default=None)
+    hit_rate: float | None = says("share of networks of known training that the rule tells rightly", default=None)
+    hit_rate_ci95: Interval = says("a Wilson interval", default=None)
+    asked: int = says("networks behind hit_rate: each twin without itself; see the card", default=0)
+    hits: int = says("of these, told rightly", default=0)
+    hit_rate_of_kind: float | None = says("of those told to be of the nearest kind, share that are", default=None)
     kinds: list[str] = says("in the order of the rows and columns of confusion", default_factory=list)
     confusion: list[list[int]] = says(
-        "twins; row: their kind, column: the kind told by the others", default_factory=list
+        "twins; row: their kind, column: the nearest of the others'", default_factory=list
     )
     skipped: str | None = says("why nothing can be told", default=None)
 
@@ -101,9 +119,7 @@ class Curve:
 class HeldOut:
     """Is test like train? Twins on a half of the train samples, on the other half and on test."""
 
-    held_out: float | None = says(
-        "wrong answers on train samples not seen, as a share; the loss for regression", default=None
-    )
+    held_out: float | None = says("share of train samples not seen that are wrong; regression: loss", default=None)
     test: float | None = None
     difference: float | None = says("test minus held-out", default=None)
     ci95: Interval = None
@@ -132,9 +148,7 @@ class WhoseErrors:
     tests: int = 0
     wrong: int = says("test samples that the model gets wrong", default=0)
     shared: int = says("of these, wrong by half of the plain twins or more: the data's", default=0)
-    hard: list[int] = says(
-        "positions of test samples that all plain twins and the model get wrong", default_factory=list
-    )
+    hard: list[int] = says("positions of those that all plain twins and the model get wrong", default_factory=list)
     own: list[int] = says("positions of those that the model alone gets wrong", default_factory=list)
     hard_count: int = 0
     own_count: int = 0
@@ -227,13 +241,17 @@ CARDS = (
         title="Likeness to a kind of training",
         meaning="Which of the kinds of twins the model resembles most, by its inner numbers alone.",
         formula="nearest kind by (x − m)ᵀ S⁻¹ (x − m); x: logarithms of the inner numbers, S: shrunken, within kinds",
-        source="Schäfer & Strimmer (2005) for S; the hit rate: each twin told by all the others.",
+        source="Schäfer & Strimmer (2005) for S; the hit rate by leaving out.",
         variant=(
-            "Where the recipe was inferred, plain is as near as the nearest ordinary recipe that was tried, and a kind "
-            "is named from afar if the model is nearer to it than any other kind is."
+            "The hit rate is of the whole rule, asked of every twin without itself and, where the recipe was inferred, "
+            "of the plain ones of each other recipe without that recipe. Then plain is as near as the nearest ordinary "
+            "recipe, and a kind is named from afar if the model is nearer to it than any other kind is."
         ),
         can_tell="Which of the trainings that were tried leaves such a network here; the hit rate stands beside it.",
-        cannot_tell="How the model was really trained, nor anything of kinds that were not made.",
+        cannot_tell=(
+            "How the model was really trained, nor anything of kinds that were not made. Networks made here differ in "
+            "one thing; a model may differ in several, and is then told less surely than the hit rate says."
+        ),
     ),
     Card(
         id="twins.curve",

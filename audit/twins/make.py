@@ -18,7 +18,7 @@ from audit.twins.kinds import KINDS, Kind
 from audit.twins.outcomes import measuring
 from audit.twins.pool import Pace
 from audit.twins.problem import Problem
-from audit.twins.recipes import ORDINARY, at_stable_rate, nearest_family, other_starts
+from audit.twins.recipes import ORDINARY, at_stable_rate, long_enough, nearest_family, other_starts
 from audit.twins.training import Architecture
 from audit.twins.work import Made, Task, TrainWith, Workplace, train
 
@@ -144,7 +144,8 @@ class _Workshop:
     def _begun_tail(self, about: About) -> TwinSet:
         """Tails have no inner numbers to find a family by: a usual recipe, where none is given."""
         given = self._wish.recipe
-        usual = at_stable_rate(self._problem.architecture, self._problem.train, ORDINARY[USUAL])
+        train = self._problem.train
+        usual = long_enough(at_stable_rate(self._problem.architecture, train, ORDINARY[USUAL]), len(train.x))
         family, recipe = (USUAL, usual) if given is None else (GIVEN, given)
         return TwinSet(
             about=about,

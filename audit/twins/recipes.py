@@ -81,6 +81,8 @@ ORDINARY: dict[str, Recipe] = {
 }
 """SGD with rate ÷ batch middle, high and low; with momentum; Adam; AdamW with its usual decay."""
 
+LEAST_STEPS = 12_000  # that an ordinary recipe may take: networks on few samples need about as many as on many
+
 STARTS = ("glorot", "he")  # beside PyTorch's own, in which the ordinary recipes are tried
 
 FACTORS = tuple(4.0**power for power in range(-5, 3))  # of a recipe's rate, that are tried
@@ -109,6 +111,15 @@ def at_stable_rate(architecture: Architecture, samples: Samples, recipe: Recipe)
     fine = [factor for factor, loss in zip(FACTORS, found, strict=True) if loss <= WORSE * min(found)]
     usual = [factor for factor in fine if factor <= 1]
     return replace(recipe, rate=recipe.rate * (max(usual) if usual else min(fine, default=1.0)))
+
+
+def long_enough(recipe: Recipe, samples: int) -> Recipe:
+    """The recipe with so many epochs that few train samples, too, are gone round in enough steps.
+
+    >>> long_enough(Recipe(batch=32), 4000).epochs, long_enough(Recipe(batch=32), 150).epochs
+    (400, 2400)
+    """
+    return replace(recipe, epochs=max(recipe.epochs, math.ceil(LEAST_STEPS / math.ceil(samples / recipe.batch))))
 
 
 def other_starts(name: str, recipe: Recipe) -> dict[str, Recipe]:

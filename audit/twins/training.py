@@ -27,7 +27,8 @@ EVERY = 10  # … and before it after so many
 DIVERGED = 3.0  # times the loss at the start, in the mean over an epoch
 MOST_RESTARTS = 4
 LATE = 10.0  # times the target: from there on regularizers are at work
-STUCK, STALE = 40, 0.02  # epochs in which the loss must fall by at least this share
+STUCK, STALE = 40, 0.02  # epochs in which the loss must fall by at least this share …
+PATIENT = 1000  # … or steps, where these are more: an epoch of few batches brings a network no way
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ class Training:
         self._loss, self._adjust = LOSSES[samples.task], adjustment(recipe, samples.task)
         self._active = [Trained(lesson) for lesson in lessons]
         self._finished: list[Trained] = []
+        self._patience = max(STUCK, PATIENT // math.ceil(len(lessons[0].rows) / recipe.batch))
         self._stack = architecture.stacked(recipe, [lesson.seed for lesson in lessons])
         self._orders = [_generator(lesson.seed, "order") for lesson in lessons]
         rates = torch.full((len(lessons),), recipe.rate, dtype=next(iter(self._stack.parameters.values())).dtype)
@@ -166,7 +168,10 @@ class Training:
     def _release(self, goal: Goal) -> None:
         """Lets go of the networks that have arrived, and of those that will not."""
         most = self._recipe.epochs
-        last = [one.epochs >= most or _is_stuck(one.losses) or _has_diverged(one.losses) for one in self._active]
+        last = [
+            one.epochs >= most or _is_stuck(one.losses, self._patience) or _has_diverged(one.losses)
+            for one in self._active
+        ]
         near = [one.losses[-1:] and one.losses[-1] <= NEAR * goal.target for one in self._active]
         if not (any(last) or any(near) or self._active[0].epochs % EVERY == 0):
             return
@@ -216,11 +221,11 @@ def _has_diverged(losses: list[float]) -> bool:
     return not math.isfinite(losses[-1]) or losses[-1] > DIVERGED * losses[0]
 
 
-def _is_stuck(losses: list[float]) -> bool:
+def _is_stuck(losses: list[float], patience: int) -> bool:
     """Whether the loss no longer falls: its least over the last epochs beside that over as many before them."""
-    if len(losses) < 2 * STUCK:
+    if len(losses) < 2 * patience:
         return False
-    return min(losses[-STUCK:]) > (1 - STALE) * min(losses[-2 * STUCK : -STUCK])
+    return min(losses[-patience:]) > (1 - STALE) * min(losses[-2 * patience : -patience])
 
 
 def _generator(seed: int, use: str) -> torch.Generator:

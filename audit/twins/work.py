@@ -17,7 +17,7 @@ from audit.twins import Recipe, Twin, TwinOutcomes, Unseen
 from audit.twins.kinds import Kind
 from audit.twins.outcomes import Judged, Measuring, judge
 from audit.twins.problem import Problem
-from audit.twins.recipes import at_stable_rate
+from audit.twins.recipes import at_stable_rate, long_enough
 from audit.twins.training import Architecture, Goal, Lesson, Samples, Trained, Training
 
 
@@ -132,7 +132,7 @@ def _change(place: Workplace, task: Task) -> Change:
     deadline = time.monotonic() + task.seconds
     problem, kind, recipe = place.problem, task.kind, task.recipe
     if task.search:
-        recipe = at_stable_rate(problem.architecture, problem.train, recipe)
+        recipe = long_enough(at_stable_rate(problem.architecture, problem.train, recipe), len(problem.train.x))
     own, changed = place.train_with is not train, kind.recipe(recipe)  # an owner's loop needs a target
     if kind.own_rate and not own:
         changed = at_stable_rate(problem.architecture, problem.train, changed)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from mutations import example
+from mutations import APART, example
 from places import SAMPLES
+from twin_sets import block
 
-from audit.findings.rules import classes, feeding, guessing, splits
+from audit.findings.rules import classes, feeding, guessing, splits, too_little
 from audit.findings.rules.gap import NEGATIVE_GAP, find_negative_gap
 from audit.maths.shares import difference_interval, wilson
 from audit.measures import Report
 from audit.report.conduct import ConstantInputs
+from audit.report.twins import Curve, CurvePoint, HeldOut
 
 
 def with_classes(errors: Any, samples: int) -> Report:
@@ -117,3 +120,48 @@ def test_one_cause_is_named_once() -> None:
     rules = (*fed, guessing.WRONG_INPUT)
     assert [rule.id for rule in rules if rule.find(report) is not None] == ["preprocessing"]
     assert "Say --mean 0.5 --std 0.5 and audit again" in feeding.find_preprocessing(report).advice  # type: ignore[union-attr]
+
+
+def test_inputs_that_are_told_apart_are_a_watch_and_errors_that_differ_a_concern() -> None:
+    report = example("example")
+    assert report.hygiene is not None and report.twins is None
+    apart = replace(report, hygiene=replace(report.hygiene, told_apart=APART))
+    alike, unlike = (splits.find_shifted(each) for each in (report, apart))
+    assert alike is not None and (alike.level, alike.title) == ("good", "Test inputs were not told from train inputs")
+    assert unlike is not None and unlike.level == "watch" and "in 71 of 100 cases" in unlike.title
+    assert (
+        "by chance it would be 47 to 53" in unlike.explanation and "would say whether that costs" in unlike.explanation
+    )
+    same = HeldOut(held_out=0.10, test=0.11, difference=0.01, ci95=(-0.01, 0.03), samples=900, twins=6, verdict="same")
+    for held, level, words in (
+        (same, "watch", "costs these networks no answers"),
+        (replace(same, verdict="shifted"), "concern", "in 71 of 100 cases"),
+        (replace(same, verdict="cannot tell", why="labels"), "watch", "Labels."),
+    ):
+        twins = replace(block(apart, random.Random(0)), held_out=held)
+        found = splits.find_shifted(replace(apart, twins=twins))
+        assert found is not None and found.level == level and words in found.explanation
+        assert set(found.evidence) >= {"hygiene.told_apart.accuracy", "twins.held_out.test"}
+    quiet = replace(report, hygiene=replace(report.hygiene, told_apart=None))
+    assert splits.find_shifted(quiet) is None
+    void = replace(apart.hygiene, leaked=replace(apart.hygiene.leaked, void=True)) if apart.hygiene else None
+    assert splits.find_shifted(replace(apart, hygiene=void)) is None
+
+
+def test_that_more_data_help_is_a_watch_only_where_it_is_more_than_chance_moves_the_gap_by() -> None:
+    report = example("example")
+    assert report.gap.error_gap_ci95 is not None
+    low, high = report.gap.error_gap_ci95
+    half = (high - low) / 2
+    for gain, train_error, level in ((1.1, 0.0, "watch"), (0.9, 0.0, "note"), (1.1, 0.2, "note")):
+        curve = Curve(
+            points=[CurvePoint(train_samples=n, test=0.1, test_ci95=(0.09, 0.11), twins=6) for n in (250, 500, 1000)],
+            change=-gain * half,
+            change_ci95=(-2 * gain * half, -0.001),
+            verdict="helps",
+        )
+        twins = replace(block(report, random.Random(0)), curve=curve)
+        found = too_little.find_few_train(
+            replace(report, twins=twins, gap=replace(report.gap, train_error=train_error))
+        )
+        assert found is not None and found.level == level

@@ -9,6 +9,7 @@ import pytest
 from places import SAMPLES
 
 from audit.findings.rules import RULES
+from audit.render.cards import find_cards
 
 RECORDED = json.loads((SAMPLES / "finding_rates.json").read_text(encoding="utf-8"))
 NETWORKS: list[dict[str, Any]] = RECORDED["networks"]
@@ -113,6 +114,19 @@ def test_how_often_test_splits_are_called_different() -> None:
     assert f"with noise of 0.2 {called('noise of 0.2', 'shifted')}, blurred {called('blurred', 'shifted')}" in words
     assert f"half the contrast {called('half the contrast', 'shifted')}." in words
     assert f"copied from train {called('a fifth from train', 'easier')} were called easier" in words
+
+
+def test_how_often_inputs_are_told_apart() -> None:
+    (card,) = find_cards("hygiene.told_apart")
+    honest = [row for row in TWINS["inputs"] if row["way"] == "as it is"]
+    changed = [row for row in TWINS["inputs"] if row["way"] not in ("as it is", "a fifth from train")]
+    false, found = (sum(row["differ"] for row in rows) for rows in (honest, changed))
+    assert len(honest) >= 100 and {row["data"] for row in honest} == {row["data"] for row in TWINS["splits"]}
+    assert f"of {len(honest)} random divisions" in card.can_tell and f"{false} were told apart." in card.can_tell
+    assert f"{found} of {len(changed)} were, " in card.can_tell
+    low, high = (round(100 * end(row["accuracy"] for row in changed)) for end in (min, max))
+    assert f"{low} to {high} in 100 inputs" in card.can_tell
+    assert f"{false} of {len(honest)} divisions were told apart, and {found} of {len(changed)}" in ORIGIN["shifted"]
 
 
 def held(rows: list[dict[str, Any]]) -> tuple[int, int, int]:

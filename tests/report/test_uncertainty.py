@@ -25,6 +25,7 @@ NOT_ESTIMATED = {
     r"hygiene\.near\.(threshold|pairs\[\]\..*)|hygiene\.suspected_mislabels\.(share|suspects\[\]\..*)": "the rule, and "
     "what it found among these samples",
     r"hygiene\.class_balance\.(ratio|difference)|hygiene\.leaked\.searched": "counts of these samples",
+    r"hygiene\.told_apart\.(accuracy|by_chance\[\])": "judged by how random divisions of the same samples are told",
     r"calibration\.(test|train)\.bins\[\]\.confidence|calibration\.outputs\[\]\.bins\[\]\.prediction": "where a bin "
     "lies",
     r"consequences\.(spread|rounding_norm|changes\[\]\.size)": "how large the changes are that were made",

@@ -14,6 +14,7 @@ from places import SUPPORT
 from twin_sets import block
 
 from audit.measures import Report
+from audit.measures.hygiene.block import ToldApart
 
 NUMBERS = (0.0, 1.0, -1.0, 0.5, -0.3, 0.02, 1e-9, 1e-300, -1e-12, 3.7, 250.0, 1e12, 1e300)
 KEPT = {
@@ -28,6 +29,7 @@ KEPT = {
     "findings",
     "not_judged",
 }  # words with a meaning
+APART = ToldApart(accuracy=0.71, by_chance=(0.47, 0.53), p_value=0.001, differ=True, samples=1500, draws=999)
 
 
 @cache
@@ -92,8 +94,9 @@ def with_odd_data(report: Report, rng: random.Random) -> Report:
     near = replace(report.hygiene.near, within_train=rng.choice((None, 0.0, 0.5)))
     missing = {f"missing_in_{split}": rng.choice((None, [], ["cat"], ["cat", "dog"])) for split in ("train", "test")}
     balance = replace(report.hygiene.class_balance, **missing)
-    twins = rng.choice((None, 0, 1, 40))
-    return replace(report, hygiene=replace(report.hygiene, near=near, near_duplicates=twins, class_balance=balance))
+    twins, told = rng.choice((None, 0, 1, 40)), rng.choice((None, ToldApart(skipped="Too few."), APART, APART))
+    blocks = {"near": near, "near_duplicates": twins, "class_balance": balance, "told_apart": told}
+    return replace(report, hygiene=replace(report.hygiene, **blocks))
 
 
 def with_calibration(report: Report, rng: random.Random) -> Report:

@@ -122,6 +122,8 @@ def block(report: Report, rng: random.Random) -> Twins:
             next="decay",
             sureness=sure,
             far=kind is None and rng.random() < 0.5,
+            asked=40,
+            hits=38,
             hit_rate=0.95,
             hit_rate_ci95=(0.9, 1.0),
             hit_rate_of_kind=rng.choice((1.0, 0.5)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from twin_cases import small_architecture, small_samples
 
 from audit.network.loss import LOSS_OF_TASK
 from audit.twins import Recipe
+from audit.twins.kinds import chosen_kinds
 from audit.twins.outcomes import all_scores, losses
 from audit.twins.training import Goal, Lesson, Samples, Trained, Training
 
@@ -74,3 +76,18 @@ def test_dropout_trains_too_and_is_off_afterwards() -> None:
     samples = small_samples()
     found = taught(samples, Recipe(rate=0.2, batch=10, dropout=0.2), Goal(0.2))
     assert all(one.reached for one in found)
+
+
+def test_epochs_of_few_batches_are_not_given_up_for_slowness() -> None:
+    """Where an epoch is one step, forty of them bring a network no way; that is no rest."""
+    samples = small_samples()
+    recipe = Recipe(rate=0.002, batch=len(samples.x), epochs=20_000)
+    (slow,) = taught(samples, recipe, Goal(0.9), range(1))
+    assert slow.reached and slow.epochs > 80
+    early = taught(samples, replace(recipe, epochs=80), Goal(0.0), range(1))[0]
+    assert min(early.losses[-40:]) > 0.98 * min(early.losses[:40])  # as slow as what counts as stuck in larger epochs
+
+
+def test_parts_of_the_train_samples_are_gone_round_as_many_times_more_often() -> None:
+    half, quarter = chosen_kinds(["half", "quarter"])
+    assert (half.recipe(Recipe(epochs=300)).epochs, quarter.recipe(Recipe(epochs=300)).epochs) == (600, 1200)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from audit.findings.beside import level_of
 from audit.findings.rule import FindingRule, Observation, label, sentence, some
 from audit.measures import Report
-from audit.measures.hygiene.block import Leak
+from audit.measures.hygiene.block import Leak, ToldApart
+from audit.report import Level
 from audit.report.numbers import number, percent
 from audit.report.twins import HeldOut
 
@@ -101,98 +102,128 @@ LEAKED = FindingRule(
 )
 
 
-# Is test like train? Asked of twins that have seen neither the one nor the other.
+# Is test like train? Asked of the inputs alone, and of twins that have seen neither the one nor the other.
 
 
 HELD_OUT = ("twins.held_out.held_out", "twins.held_out.test", "twins.held_out.difference", "twins.held_out.ci95")
+TOLD = ("hygiene.told_apart.accuracy", "hygiene.told_apart.by_chance", "hygiene.told_apart.p_value")
 
 
 def find_shifted(report: Report) -> Observation | None:
-    """Speaks wherever twins were asked."""
-    found = None if report.twins is None else report.twins.held_out
-    if found is None or found.held_out is None or found.test is None or found.twins == 0:
+    """Speaks wherever inputs or twins were asked."""
+    twins = None if report.twins is None else report.twins.held_out
+    held = None if twins is None or None in (twins.held_out, twins.test) or not twins.twins else twins
+    told = None if report.hygiene is None or report.hygiene.leaked.void else report.hygiene.told_apart
+    told = None if told is None or told.skipped else told
+    if held is None and told is None:
         return None
-    if found.verdict == "shifted":
-        return _shifted(report, found)
-    if found.verdict == "easier":
-        return _easier(report, found)
-    if found.verdict == "cannot tell":
-        return _open(report, found)
+    verdict = "same" if held is None else held.verdict
+    unlike = told is not None and told.differ and verdict in ("same", "cannot tell")
+    level, title, meaning, advice = UNLIKE if unlike else VERDICTS[verdict]
+    if held is None:  # then nothing is known of errors
+        title, meaning = title.replace(ALIKE, INPUTS_ALIKE), meaning.replace(NO_COST, COST_OPEN)
     return Observation(
-        level="good",
-        title="The test samples are like the train samples",
-        explanation=f"{_measured(report, found)} That is no more than chance explains.",
-        advice="Nothing to do here; whether both are like what the model will meet in use is another question.",
-        evidence=HELD_OUT,
+        level=level,
+        title=title.format(told=_of_hundred(told)),
+        explanation=" ".join(filter(None, (_by_twins(report, held), _by_inputs(told), meaning))),
+        advice=advice,
+        evidence=(*(() if held is None else HELD_OUT), *(() if told is None else TOLD)),
     )
 
 
-def _shifted(report: Report, found: HeldOut) -> Observation:
-    return Observation(
-        level="concern",
-        title="The test samples are unlike the train samples, and harder",
-        explanation=(
-            f"{_measured(report, found)} Chance does not explain that: the two splits come from different sources, or "
-            "one was prepared in another way. The gap is then partly the change of the data, not the model's."
-        ),
-        advice=(
-            "Compare how both splits were collected and prepared; if test is what the model will meet, train on data "
-            "like it."
-        ),
-        evidence=HELD_OUT,
-    )
+ALIKE, INPUTS_ALIKE = "The test samples are like the train samples", "Test inputs were not told from train inputs"
+NO_COST = "The difference costs these networks no answers that could be shown."
+COST_OPEN = "Networks trained anew would say whether that costs answers (`gen-audit twins`)."
+UNLIKE: tuple[Level, str, str, str] = (
+    "watch",
+    "Test inputs can be told from train inputs, {told}",
+    f"So the two splits were not drawn from one source in one way. {NO_COST}",
+    "Compare how both splits were collected and prepared: source, time, persons, scaling, compression; if test is what "
+    "the model will meet, train on data like it.",
+)
+VERDICTS: dict[str, tuple[Level, str, str, str]] = {
+    "shifted": (
+        "concern",
+        "The test samples are unlike the train samples, and harder",
+        "Chance does not explain the difference of the errors: the two splits come from different sources, or one was "
+        "prepared in another way. The gap is then partly the change of the data, not the model's.",
+        "Compare how both splits were collected and prepared; if test is what the model will meet, train on data like "
+        "it.",
+    ),
+    "easier": (
+        "watch",
+        "The test samples are easier than train samples that were not seen",
+        "Chance does not explain that they do better on test: it is easier, or some of it is in train, or train labels "
+        "are wrong. The test error is then better than what new samples like train will bring.",
+        "Look for copies of test samples in train, and for how the test split was chosen.",
+    ),
+    "cannot tell": (
+        "note",
+        "Whether test is like train cannot be told",
+        "",
+        "Settle the doubtful train labels first; then make the twins again.",
+    ),
+    "same": (
+        "good",
+        ALIKE,
+        "That is no more than chance explains.",
+        "Nothing to do here; whether both are like what the model will meet in use is another question.",
+    ),
+}
+"""Level, title, what it means, advice."""
 
 
-def _easier(report: Report, found: HeldOut) -> Observation:
-    return Observation(
-        level="watch",
-        title="The test samples are easier than train samples that were not seen",
-        explanation=(
-            f"{_measured(report, found)} Chance does not explain that: test is easier, or some of it is in train, or "
-            "train labels are wrong. The test error is then better than what new samples like train will bring."
-        ),
-        advice="Look for copies of test samples in train, and for how the test split was chosen.",
-        evidence=HELD_OUT,
-    )
-
-
-def _open(report: Report, found: HeldOut) -> Observation:
-    return Observation(
-        level="note",
-        title="Whether test is like train cannot be told",
-        explanation=f"{_measured(report, found)} {sentence(found.why or '')}",
-        advice="Settle the doubtful train labels first; then make the twins again.",
-        evidence=HELD_OUT,
-    )
-
-
-def _measured(report: Report, found: HeldOut) -> str:
+def _by_twins(report: Report, found: HeldOut | None) -> str:
+    if found is None:
+        return ""
     what = "have a loss of" if report.model.task == "regression" else "are wrong on"
+    why = f" {sentence(found.why or '')}" if found.verdict == "cannot tell" else ""
     return (
         f"{found.twins} networks of this architecture, trained on one half of the train samples, {what} "
         f"{level_of(report, found.held_out or 0)} of the other half and {level_of(report, found.test or 0)} of test."
+        f"{why}"
     )
+
+
+def _by_inputs(found: ToldApart | None) -> str:
+    if found is None:
+        return ""
+    low, high = (number(round(100 * end)) for end in found.by_chance or (0.5, 0.5))
+    return (
+        f"A simple classifier that is given the inputs alone tells whether one is from test or from train "
+        f"{_of_hundred(found)}; by chance it would be {low} to {high}."
+    )
+
+
+def _of_hundred(found: ToldApart | None) -> str:
+    return "" if found is None else f"in {number(round(100 * (found.accuracy or 0.0)))} of 100 cases"
 
 
 SHIFTED = FindingRule(
     id="shifted",
     title="Test beside train",
-    meaning="Whether test samples are like train samples, by networks that have seen neither.",
+    meaning="Whether test samples are like train samples: by the inputs alone, and by networks that have seen neither.",
     conditions=(
-        "with twins on a half of the train samples: concern: worse on test than on the half they have not seen, beyond "
-        "chance (0.1 %) and by more than a tenth; watch: better by as much; note: better, but doubtful train labels "
-        "account for it; good: neither"
+        "concern: with twins on a half of the train samples, these do worse on test than on the half they have not "
+        "seen, beyond chance (0.1 %) and by more than a tenth; watch: better by as much, or, where the errors do not "
+        "differ, inputs told apart (hygiene.told_apart.differ); note: better, but doubtful train labels account for "
+        "it; good: none of these"
     ),
-    source="Counting: the same networks on two sets of samples that none of them has seen.",
+    source=(
+        "Counting: the same networks on two sets of samples that none of them has seen; and a classifier two-sample "
+        "test of the inputs, see the card hygiene.told_apart."
+    ),
     origin=(
-        "0.1 % and a tenth are conventions. Counted (MNIST with 10, 5 and 3 digits, digits, breast cancer; "
+        "0.1 % and a tenth are conventions. Counted by errors (MNIST with 10, 5 and 3 digits, digits, breast cancer; "
         "samples/twin_rates.json): of 40 test splits as they came 0 were called different. Of images that were "
         "mirrored 30 of 30 were called harder, moved by a fourteenth of their width 30 of 30, with noise of 0.2 10 of "
         "30, blurred 10 of 30, at half the contrast 0 of 30. With a fifth of test copied from train 0 of 40 were "
-        "called easier: copies are found by counting (see leaked)."
+        "called easier: copies are found by counting (see leaked). By the inputs "
+        "0 of 125 divisions were told apart, and 100 of 100 of those images, each change alike."
     ),
     cannot_tell=(
-        "Whether both splits are like what the model will meet in use, nor a change that costs networks few answers."
+        "Whether both splits are like what the model will meet in use; without twins, whether a difference of the "
+        "inputs costs any answers."
     ),
     find=find_shifted,
 )

@@ -136,7 +136,7 @@ UNDERFIT = FindingRule(
 # Could the gap be a matter of too little data?
 
 
-WORTHWHILE = 0.05  # of the error now, from which on a gain is worth a look
+WORTHWHILE = 0.05  # of the error now, below which a gain is not worth a look
 
 
 def find_few_train(report: Report) -> Observation | None:
@@ -172,7 +172,7 @@ def _from_twins(report: Report, curve: Curve) -> Observation | None:
     first, *_ = curve.points
     gain = f"{effect(report, change)}{within(curve.change_ci95, 'points' if _counted(report) else 'number')}"
     return Observation(
-        level="watch" if -change >= WORTHWHILE * now else "note",
+        level="watch" if _large(report, -change, now) else "note",
         title=f"More data like these would likely help: about {effect(report, change)} for twice as many",
         explanation=(
             f"Networks of this architecture have {level_of(report, first.test)} on test after training on "
@@ -182,6 +182,18 @@ def _from_twins(report: Report, curve: Curve) -> Observation | None:
         advice="Collect more samples of the same kind, those of the weakest class first.",
         evidence=("twins.curve.twice", "twins.curve.twice_ci95", "twins.curve.change", "twins.curve.change_ci95"),
     )
+
+
+def _large(report: Report, gain: float, now: float) -> bool:
+    """Whether a gain is more than chance alone moves this gap by, where the model fits what it was trained on.
+
+    Twice the data help almost any model; that alone is no reason to look at this one.
+    """
+    gap, counted = report.gap, _counted(report)
+    bounds = gap.error_gap_ci95 if counted else gap.loss_gap_ci95
+    if bounds is None or not (fits_train(report) if counted else (gap.train_r2 or 0) >= 1 - FITTED):
+        return False
+    return gain >= WORTHWHILE * now and gain > (bounds[1] - bounds[0]) / 2
 
 
 def _counted(report: Report) -> bool:
@@ -204,8 +216,9 @@ FEW_TRAIN = FindingRule(
     title="Too little train data",
     meaning="Whether a gap could come from too few train samples, where nothing else in the report explains it.",
     conditions=(
-        "with twins: watch: twice the train samples would lower the test error beyond chance, and by "
-        f"{share(WORTHWHILE)} of it or more; note: by less. Without: note: error gap above zero beyond chance, train "
+        "with twins: watch: the model fits its train data, and twice the train samples would lower the test error "
+        f"beyond chance, by {share(WORTHWHILE)} of it or more and by more than half the width of the error gap's 95 % "
+        "interval; note: by less. Without: note: error gap above zero beyond chance, train "
         f"error ≤ {number(FITTED)}, and the labels not in doubt (see mislabelled)"
     ),
     source="With twins: their learning curve. Without: 110 networks on MNIST, 784-30-30-10, studied for this tool.",

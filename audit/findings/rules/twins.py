@@ -14,7 +14,10 @@ from audit.report.twins import Band, Likeness, Remedy, Twins
 RELIABLE = 0.75  # share of the twins told to be of a kind that must be of it
 SURE = 0.8  # probability of the kind, from which on a person should look
 FAULTS = ("quiet", "large-start", "small-start", "wrong-labels", "loud", "decay")
-EVIDENCE = ("twins.likeness.kind", "twins.likeness.sureness", "twins.likeness.hit_rate", "twins.likeness.hit_rate_ci95")
+EVIDENCE = (
+    *("twins.likeness.kind", "twins.likeness.sureness", "twins.likeness.hit_rate", "twins.likeness.hit_rate_ci95"),
+    "twins.likeness.asked",
+)
 
 
 def find_resembles(report: Report) -> Observation | None:
@@ -106,9 +109,13 @@ def _away(found: Likeness) -> str:
 
 def _hits(found: Likeness) -> str:
     ends = (
-        "" if found.hit_rate_ci95 is None else f" ({share(found.hit_rate_ci95[0])} to {share(found.hit_rate_ci95[1])})"
+        "" if found.hit_rate_ci95 is None else f", {share(found.hit_rate_ci95[0])} to {share(found.hit_rate_ci95[1])}"
     )
-    return f"Each of these networks was told its kind by the others, and {share(found.hit_rate)}{ends} came out right."
+    return (
+        f"Asked of {number(found.asked)} networks whose training is known, each left out in its turn, the same rule "
+        f"was right for {number(found.hits)} ({share(found.hit_rate)}{ends}); a model that differs from them in more "
+        "than one thing is told less surely."
+    )
 
 
 RESEMBLES = FindingRule(

@@ -133,6 +133,20 @@ class ClassBalance:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToldApart:
+    """How well a simple classifier tells test inputs from train inputs, each asked without having seen it."""
+
+    accuracy: float | None = says("share told rightly, both splits counting half; 0.5: by guessing", default=None)
+    by_chance: Interval = says("where 95 of 100 random re-divisions of the same samples lie", default=None)
+    p_value: float | None = says("share of random re-divisions that are told apart at least as well", default=None)
+    p_value_ci95: Interval = says("a Wilson interval over the re-divisions", default=None)
+    differ: bool | None = says("p_value of 0.001 or less: test inputs are not like train inputs", default=None)
+    samples: int = says("inputs of both splits that were asked: no copies, and of near copies one", default=0)
+    draws: int = says("random re-divisions behind the p_value", default=0)
+    skipped: str | None = says("why it was not asked", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class GapWithout:
     """The gap with the copied test samples left out."""
 
@@ -184,3 +198,4 @@ class Hygiene:
     suspected_mislabels: SuspectedMislabels
     class_balance: ClassBalance
     leaked: Leak
+    told_apart: ToldApart | None = says("null in reports of earlier versions", default=None)

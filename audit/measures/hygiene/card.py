@@ -99,6 +99,32 @@ CARDS = (
         cannot_tell="Whether the proportions are those that the model will meet in use.",
     ),
     Card(
+        id="hygiene.told_apart",
+        title="Test inputs told from train inputs",
+        meaning="How well a simple classifier tells which split an input is from, without having seen that input.",
+        formula=(
+            "y − α/diag G with G = (K + 0.1)⁻¹, α = G y, y = ±1 less its mean;  K: exp(−d²/median d²), as fed and "
+            "standardised in equal parts;  p: share of 999 random re-divisions told apart at least as well"
+        ),
+        source=(
+            "Classifier two-sample tests, Lopez-Paz & Oquab (2017); left-one-out answers of a ridge regression in "
+            "closed form; a permutation distribution, exact whatever the data are."
+        ),
+        variant=(
+            "At most 750 different inputs of either split, none that is in both, of near copies one, and of long "
+            "inputs 4,096 numbers. Different means p ≤ 0.001."
+        ),
+        can_tell=(
+            "Counted (samples/twin_rates.json): of 125 random divisions of MNIST with 10, 5 and 3 digits, digits and "
+            "breast cancer 0 were told apart. Of images that were mirrored, moved by a fourteenth of their width, "
+            "blurred, at half the contrast or with noise of 0.2, 100 of 100 were, 87 to 100 in 100 inputs rightly."
+        ),
+        cannot_tell=(
+            "Whether the difference costs the model any answers; and, of groups (persons, scenes, days) that are in "
+            "one split alone, whether it is more than that the samples of a group are alike."
+        ),
+    ),
+    Card(
         id="hygiene.leaked",
         title="Leaked test split",
         meaning="How much of test is in train with the same label or target, and whether that voids the verdict.",

@@ -17,8 +17,9 @@ from audit.maths.blocks import RESAMPLED
 from audit.maths.resample import cluster_sums
 from audit.maths.shares import wilson
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
-from audit.measures.hygiene import DEMAND
-from audit.measures.hygiene.block import ClassBalance, Conflicts, Hygiene, Twin
+from audit.measures.hygiene import ASKED, DEMAND, DIVISIONS
+from audit.measures.hygiene.block import ClassBalance, Conflicts, Hygiene, ToldApart, Twin
+from audit.measures.hygiene.candidates import NEIGHBOURS
 from audit.measures.hygiene.card import CARDS
 from audit.measures.hygiene.duplicates import PAIRS, repeats
 from audit.measures.hygiene.leak import find_leak, near_duplicates
@@ -69,6 +70,7 @@ class _HygieneFold:
         searched = len(train) / max(train.total, len(train))
         near_count, near = near_duplicates(samples)
         conflicting = conflicts(samples)
+        apart = told_apart(samples, near.threshold)
         return Measurement(
             network=Hygiene(
                 duplicates_across_splits=int(twins.across.sum()),
@@ -81,6 +83,7 @@ class _HygieneFold:
                 conflicts=conflicting,
                 suspected_mislabels=suspected_mislabels(samples),
                 class_balance=balance(samples),
+                told_apart=apart,
                 leaked=find_leak(twins, samples.coincidences, *outcomes, searched, self.audit.bootstrap),
             )
         )
@@ -206,3 +209,92 @@ def _x_squared(test: NDArray[np.int64], pooled: NDArray[np.int64]) -> NDArray[np
     """Pearson's X² of the 2 × C table up to a factor that is the same for all divisions [draws]."""
     mean = pooled * (test[0].sum() / pooled.sum())
     return np.asarray(((test - mean) ** 2 / pooled).sum(1))
+
+
+# Are the inputs of train and test alike? A simple classifier is asked of each which split it is from, without having
+# seen it, and the same of random re-divisions: if both splits are from one source, each division is as likely.
+
+
+FEWEST = 20  # of either, below which nothing can be told
+NUMBERS = 4096  # of a sample, at most: of more, so many drawn at random
+RIDGE = 0.1
+RARELY = 0.001  # share of the divisions that may be told apart as well: the chance of a false alarm
+NO_DISTANCES = "Tokens have no distances by which a simple classifier could tell them apart."
+TOO_FEW = f"A split has fewer than {FEWEST} different inputs that are not in the other, too."
+
+
+def told_apart(samples: Samples, close: float | None) -> ToldApart:
+    """How well test inputs are told from train inputs; `close`: see `distinct`."""
+    x, x_test = (records.x for records in (samples.audit.train, samples.audit.test))
+    if not (samples.audit.model.input.has_distances and x.is_floating_point()):
+        return ToldApart(skipped=NO_DISTANCES)
+    ids = samples.twins.train_x, samples.twins.test_x
+    return compare_inputs((x.flatten(1), x_test.flatten(1)), ids, close, samples.audit.settings.seed)
+
+
+def compare_inputs(
+    inputs: tuple[Tensor, Tensor], ids: tuple[NDArray[np.int64], NDArray[np.int64]], close: float | None, seed: int
+) -> ToldApart:
+    """The same of train and test inputs [n, D], [m, D] and their numbers, which are equal where the inputs are."""
+    rng = np.random.default_rng(seed)
+    rows = [rng.permutation(_alone(*pair))[:ASKED] for pair in (ids, ids[::-1])]
+    size = min(map(len, rows))
+    if size < FEWEST:
+        return ToldApart(skipped=TOO_FEW)
+    numbers = torch.from_numpy(rng.permutation(inputs[0].shape[1])[:NUMBERS])
+    order = torch.from_numpy(rng.permutation(2 * size))
+    parts = [x.cpu()[torch.from_numpy(some[:size])][:, numbers] for x, some in zip(inputs, rows, strict=True)]
+    pool, from_test = torch.cat(parts)[order].double(), order >= size
+    kept = distinct(pool, close)
+    found = tell(pool[kept], from_test[kept].numpy(), rng)
+    low, high = np.quantile(found[1:], [0.025, 0.975]).tolist()
+    p = float((found[1:] >= found[0]).sum() + 1) / (1 + DIVISIONS)
+    return ToldApart(
+        accuracy=float(found[0]),
+        by_chance=(low, high),
+        p_value=p,
+        p_value_ci95=wilson(p, 1 + DIVISIONS),
+        differ=p <= RARELY,
+        samples=int(kept.sum()),
+        draws=DIVISIONS,
+    )
+
+
+def _alone(ids: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Positions of the different inputs that are not among the others."""
+    different, first = np.unique(ids, return_index=True)
+    return first[~np.isin(different, others)]
+
+
+def distinct(x: Tensor, close: float | None) -> Tensor:
+    """Which of x [n, D] have no earlier one closer than `close` times the distance to the tenth-nearest [n]."""
+    if close is None or len(x) <= NEIGHBOURS:
+        return torch.ones(len(x), dtype=torch.bool)
+    distance = torch.cdist(x, x)
+    near = distance < close * distance.kthvalue(NEIGHBOURS + 1, dim=1).values
+    return ~(near | near.T).triu(1).any(0)
+
+
+def tell(x: Tensor, from_test: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Share of x [n, D] told rightly, both splits counting half: of the true division, then of random ones.
+
+    Kernel ridge regression on ±1; left out, a sample is answered with y − α/diag G, where G = (K + λ)⁻¹ and α = G y.
+    """
+    divisions = np.concatenate([from_test[None], rng.permuted(np.tile(from_test, (DIVISIONS, 1)), axis=1)])
+    truth = torch.from_numpy(divisions.T)  # [n, 1 + divisions]
+    y = 2.0 * (truth.double() - from_test.mean())
+    G = torch.linalg.inv(similarity(x) + RIDGE * torch.eye(len(x), dtype=x.dtype))
+    said = y - (G @ y) / G.diagonal()[:, None] > 0
+    right = (said == truth).double()
+    return np.asarray(((right * truth).sum(0) / truth.sum(0) + (right * ~truth).sum(0) / (~truth).sum(0)) / 2)
+
+
+def similarity(x: Tensor) -> Tensor:
+    """exp(−d²/median d²) of x [n, D], as fed and with every feature standardised, in equal parts [n, n]."""
+    x = x[:, x.amax(0) != x.amin(0)]
+    kernels = []
+    for points in (x, (x - x.mean(0)) / x.std(0)):
+        squared = torch.cdist(points, points).square()
+        typical = squared[~torch.eye(len(x), dtype=torch.bool)]
+        kernels.append((-squared / (typical.median() or typical.mean())).exp())
+    return (kernels[0] + kernels[1]) / 2

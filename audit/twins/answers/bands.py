@@ -10,30 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.maths import Interval
-from audit.maths.intervals import LEVEL, student_quantile, student_share_below
+from audit.maths.intervals import percentile, predicted, student_quantile
 from audit.maths.shares import wilson
 from audit.report.fields import Kind
-from audit.report.twins import Band, Likeness, Place
+from audit.report.twins import NAMES, Band, Likeness, Place
 from audit.twins import Twin, TwinSet
 
 LEAST = 3  # plain twins without which there is no band
 LEAST_FAMILIES = 3  # recipes without which there is no ordinary band
 LOGARITHMS = ("log_volume", "fixed.share", "gamma")  # in whose names: already a logarithm, or of either sign
-
-NAMES: Mapping[str, tuple[str, Kind]] = {
-    "duality.fixed.share": ("share of the gap in its steepest directions", "share"),
-    "duality.total_g": ("total steepness (T_g)", "number"),
-    "duality.total_w": ("total size of dual changes (T_w)", "number"),
-    "flatness.weight_norm_squared": ("squared weights (‖W‖²)", "number"),
-    "flatness.kappa_tau": ("curvature over all directions, scale-free (κ_τ)", "number"),
-    "flatness.rho_sigma": ("curvature over all neurons (ρ_σ)", "number"),
-    "fisher.gamma": ("Fisher log-determinant (γ̂)", "number"),
-    "sensitivity.mls": ("sensitivity to the input (MLS)", "number"),
-    "sensitivity.mean_log_volume_centred": ("local volume, centred scores, logarithm", "number"),
-    "sensitivity.mean_log_volume": ("local volume, logarithm", "number"),
-    "sensitivity.dimensionality": ("local dimensionality", "number"),
-}
-"""What a number is called, by the end of its path, and how it is shown."""
 
 
 @dataclass(frozen=True)
@@ -54,32 +39,6 @@ class Scale:
     def back(self, value: float) -> float:
         """From the scale."""
         return math.exp(value) if self.logarithmic else value
-
-
-def predicted(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
-    """Where one more value will lie, as it is foretold from these [K ≥ 2].
-
-    >>> low, high = predicted([1.0, 2.0, 3.0])
-    >>> round(low, 2), round(high, 2)
-    (-2.97, 6.97)
-    """
-    found, K = np.asarray(values, dtype=np.float64), len(values)
-    half = student_quantile(K - 1, level / 2) * float(found.std(ddof=1)) * math.sqrt(1 + 1 / K)
-    return float(found.mean()) - half, float(found.mean()) + half
-
-
-def percentile(values: Sequence[float], value: float) -> float:
-    """The share of further values that would lie below `value`, as these [K ≥ 2] foretell.
-
-    >>> percentile([1.0, 2.0, 3.0], 2.0), percentile([1.0, 1.0], 2.0)
-    (0.5, 1.0)
-    """
-    found, K = np.asarray(values, dtype=np.float64), len(values)
-    spread = float(found.std(ddof=1)) * math.sqrt(1 + 1 / K)
-    from_mean = value - float(found.mean())
-    if spread <= 1e-12 * max(1.0, abs(value)):
-        return 0.5 if abs(from_mean) <= 1e-12 * max(1.0, abs(value)) else float(from_mean > 0)
-    return student_share_below(from_mean / spread, K - 1)
 
 
 def band_of(
@@ -200,6 +159,37 @@ class Discriminant:
         return np.asarray(np.einsum("ki,ij,kj->k", away, self.inverse, away))
 
 
+@dataclass(frozen=True)
+class Told:
+    """What the rule says of one network."""
+
+    kind: int  # −1: none of them
+    order: NDArray[np.int64]  # [kinds] the nearest first
+    chance: float  # of the nearest
+    far: bool
+
+
+@dataclass(frozen=True)
+class Rule:
+    """By which a network is told its kind."""
+
+    limit: float  # logarithm of the squared distance from which on it is far
+    plain: int | None  # place of the plain kind
+    given: bool  # whether the recipe was
+
+    def tell(self, found: Discriminant, x: Array, others: Array) -> Told:
+        """Of x [d], beside kinds, and beside plain twins of other recipes by their means [recipes, d]."""
+        distances = found.distances(x)
+        if self.plain is not None and len(others):
+            nearest = replace(found, means=others).distances(x).min()
+            distances[self.plain] = min(distances[self.plain], nearest)
+        order, chances = np.argsort(distances, kind="stable"), _chances(distances, len(x))
+        first, far = int(order[0]), bool(math.log(distances.min() + TINY) > self.limit)
+        among = not far or (not self.given and distances[first] < _to_next(found, first))
+        named = among and chances[first] >= SURE
+        return Told(first if named else -1, order, float(chances[first]), far)
+
+
 def likeness(twins: TwinSet) -> Likeness:
     """The model's diagnosis."""
     names, measured = _kinds(twins)
@@ -208,28 +198,30 @@ def likeness(twins: TwinSet) -> Likeness:
     keys = [key for key in twins.model if all(key in twin.numbers for twin in measured)]
     X = np.array([_point(twin.numbers, keys) for twin in measured])
     y = np.array([names.index(twin.kind) for twin in measured])
-    own = np.array(_point(twins.model, keys))
-    told, apart = _by_the_others(X, y, len(names))
-    discriminant = Discriminant.of(X, y, len(names))
-    distances = discriminant.distances(own)
-    if "plain" in names and len(others := _other_recipes(twins, keys)):
-        nearest = replace(discriminant, means=others).distances(own).min()
-        distances[names.index("plain")] = min(distances[names.index("plain")], nearest)
-    order, chances = np.argsort(distances, kind="stable"), _chances(distances, X.shape[1])
-    first, far = int(order[0]), bool(math.log(distances.min() + TINY) > _farthest(apart))
-    hits, called = told == y, told == first
-    among = not far or (not twins.recipe_given and distances[first] < _to_next(discriminant, first))
+    found, without = Discriminant.of(X, y, len(names)), _left_out(X, y, len(names))
+    away = np.stack([each.distances(x) for each, x in zip(without, X, strict=True)])  # [n, kinds]
+    plain = names.index("plain") if "plain" in names else None
+    rule = Rule(_farthest(away[np.arange(len(y)), y]), plain, twins.recipe_given)
+    others = _other_recipes(twins, keys)
+    told = rule.tell(found, np.array(_point(twins.model, keys)), _means(others))
+    of_twins = [rule.tell(each, x, _means(others)).kind for each, x in zip(without, X, strict=True)]
+    of_others = [rule.tell(found, x, _means(others, name)).kind for name in others for x in others[name]]
+    truth = np.array([*y, *([plain] * len(of_others) if plain is not None else [])])
+    asked = np.array([*of_twins, *(of_others if plain is not None else [])])
+    called, hits = asked == told.order[0], int((asked == truth).sum())
     return Likeness(
-        kind=names[first] if among and chances[first] >= SURE else None,
+        kind=names[told.kind] if told.kind >= 0 else None,
         family=twins.family,
-        next=names[int(order[1])],
-        sureness=float(chances[first]),
-        far=far,
-        hit_rate=float(hits.mean()),
-        hit_rate_ci95=wilson(float(hits.mean()), len(hits)),
-        hit_rate_of_kind=float(hits[called].mean()) if called.any() else None,
+        next=names[int(told.order[1])],
+        sureness=told.chance,
+        far=told.far,
+        asked=len(asked),
+        hits=hits,
+        hit_rate=hits / len(asked),
+        hit_rate_ci95=wilson(hits / len(asked), len(asked)),
+        hit_rate_of_kind=float((truth == asked)[called].mean()) if called.any() else None,
         kinds=list(names),
-        confusion=[[int(((y == k) & (told == j)).sum()) for j in range(len(names))] for k in range(len(names))],
+        confusion=_confusion(y, away.argmin(1), len(names)),
     )
 
 
@@ -265,20 +257,26 @@ def _within(residuals: Array, freedom: int) -> Array:
     return np.asarray(R * np.outer(deviation, deviation))
 
 
-def _by_the_others(X: Array, y: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], Array]:
-    """Of each twin the kind that all others tell [n], and the squared distance from its own kind's others [n]."""
-    told, apart = np.empty(len(y), np.int64), np.empty(len(y))
-    for place in range(len(y)):
-        rest = np.arange(len(y)) != place
-        found = Discriminant.of(X[rest], y[rest], count).distances(X[place])
-        told[place], apart[place] = int(found.argmin()), found[y[place]]
-    return told, apart
+def _left_out(X: Array, y: NDArray[np.int64], count: int) -> list[Discriminant]:
+    """For each twin the discriminant of all others."""
+    return [Discriminant.of(np.delete(X, row, 0), np.delete(y, row), count) for row in range(len(y))]
 
 
-def _other_recipes(twins: TwinSet, keys: Sequence[str]) -> Array:
-    """Means of the plain twins of ordinary recipes [recipes, d]: a model like them is an ordinary one."""
-    measured = [[twin for twin in twins.of("plain", name) if twin.numbers] for name in twins.families]
-    return np.array([np.mean([_point(twin.numbers, keys) for twin in each], 0) for each in measured if each])
+def _confusion(truth: NDArray[np.int64], nearest: NDArray[np.int64], count: int) -> list[list[int]]:
+    """How many twins of each kind (row) are nearest to each (column)."""
+    return np.bincount(truth * count + nearest, minlength=count**2).reshape(count, count).tolist()
+
+
+def _other_recipes(twins: TwinSet, keys: Sequence[str]) -> dict[str, Array]:
+    """Plain twins of the other ordinary recipes [m, d]: a model like them is an ordinary one."""
+    found = {name: [twin.numbers for twin in twins.of("plain", name)] for name in twins.families}
+    points = {name: [_point(each, keys) for each in made if each] for name, made in found.items()}
+    return {name: np.array(some) for name, some in points.items() if some and name != twins.family}
+
+
+def _means(recipes: Mapping[str, Array], without: str | None = None) -> Array:
+    """Of each recipe but one [recipes, d]."""
+    return np.array([points.mean(0) for name, points in recipes.items() if name != without])
 
 
 def _to_next(found: Discriminant, kind: int) -> float:
