@@ -90,3 +90,28 @@ def readable(kind: type[AuditError], where: object, remedy: str) -> Iterator[Non
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         said = f"{type(error).__name__}: {reason[:200]}" if reason else type(error).__name__
         raise kind(f"{where}: is damaged, or holds what cannot be read ({said.rstrip('.:; ')}); {remedy}.") from error
+
+
+UNDERIVED = re.compile("derivative|differentia|double backward|does not require grad")
+"""What torch says where it has no rule."""
+
+
+@contextmanager
+def within_means() -> Iterator[None]:
+    """Around an audit: a machine that cannot hold it, or a network without derivatives, is a refusal that says so."""
+    try:
+        yield
+    except AuditError:
+        raise
+    except Exception as error:
+        if out_of_memory(error):
+            raise BudgetError(
+                "The machine ran out of memory; give the audit less with --memory, or fewer --samples."
+            ) from error
+        if isinstance(error, (NotImplementedError, RuntimeError)) and UNDERIVED.search(str(error)):
+            reason = str(error).splitlines()[0].rstrip(".")
+            raise ModelError(
+                f"The network has an operator that torch cannot differentiate ({reason}), and an audit does; audit a "
+                "model without it."
+            ) from error
+        raise

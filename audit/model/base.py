@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,9 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from audit.errors import ModelError
+from audit.model.torch import bounded
 
 Reference = Callable[..., np.ndarray]
 """The file's own runtime: raw inputs, one array [n, ...] each, to the raw output [n, ...] that the file declares."""
@@ -175,8 +174,6 @@ def check_weights(tensors: Mapping[str, Any], path: Path) -> None:
 # Samples as a network takes them: its float type, its batch size, trials for sizes that a file leaves open.
 
 
-LONGEST = 60.0  # seconds of one forward pass that is tried
-MOST_OPERATORS = 40_000  # that a script runs in it, since each becomes one of a graph
 FREE_SIZES = (8, 16, 32, 64, 224)
 """What to try for sizes of a sample that a file leaves open."""
 SEED = 0
@@ -235,34 +232,14 @@ def reference_of(
     return run
 
 
-class Clock(TorchDispatchMode):
-    """Ends what computes for too long, between two operators: a few words of a script can compute for days."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.end, self.why = time.thread_time() + LONGEST, ""
-        self._left = MOST_OPERATORS if isinstance(network, torch.jit.ScriptModule) else math.inf
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self._left -= 1
-        if self._left < 0 or time.thread_time() > self.end:
-            what = (
-                f"runs more than {MOST_OPERATORS:,} operators" if self._left < 0 else f"takes over {LONGEST:g} seconds"
-            )
-            self.why = f"a forward pass of a few samples {what}, and an audit takes thousands of them"
-            raise TimeoutError
-        return func(*args, **(kwargs or {}))
-
-
 def runs(network: nn.Module, *x: Tensor) -> bool:
     """Whether a forward pass on x comes to an end, soon enough for an audit, which takes thousands of them."""
-    clock = Clock(network)
     try:
-        with torch.no_grad(), quiet(), clock:
+        with torch.no_grad(), quiet(), bounded(network):
             network(*x)
-    except Exception as error:  # a user's forward may raise anything; all of it means no
-        if clock.why:
-            raise ModelError(f"{clock.why}; audit a smaller model.") from error
+    except ModelError:
+        raise
+    except Exception:  # a user's forward may raise anything; all of it means no
         return False
     return True
 

@@ -13,11 +13,13 @@ from torch import nn
 
 from audit.errors import BudgetError, ModelError, out_of_memory
 from audit.model.base import Model, Part, Reference, as_fed, batches, first_line, float_type
+from audit.model.torch import bounded
 
 Array = NDArray[np.generic]
 Answers = NDArray[np.float64]
 
 SAMPLES = 64
+TRIED_FIRST = 2  # samples, by the clock: nothing of the model may have run before
 TRIED_TWICE = 16  # of them, run again to see whether chance or company changes an answer
 ELEMENTS = 2**21
 """Input numbers per trial: large images are tried with fewer samples."""
@@ -105,6 +107,8 @@ def check_behaviour(model: Model, x: Array) -> None:
     """Stop at a network whose answer to a sample depends on chance or on the other samples of the batch."""
     samples = _first(x, TRIED_TWICE)
     network = _precise(model, torch.float64)
+    with bounded(model.network):
+        network(samples[:TRIED_FIRST])
     first, second = network(samples), network(samples)
     if not _steady(first, second):
         raise ModelError(

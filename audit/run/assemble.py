@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from audit import __version__
 from audit.data.dataset import Data, Split
-from audit.errors import AuditError, BudgetError, ModelError, out_of_memory
+from audit.errors import ModelError
 from audit.maths.decompositions import InfiniteMatrix
 from audit.measures import LayerReport, Report
 from audit.measures.catalogue import LayerBlocks, NetworkBlocks, ReportBlocks
@@ -281,16 +281,3 @@ def ordinary_sizes() -> Iterator[None]:
         raise ModelError(f"A number of the audit is too large to be held ({error}): {OVERFLOW}") from error
     except InfiniteMatrix as error:
         raise ModelError(f"A matrix that the audit needs the eigenvalues of is not finite: {OVERFLOW}") from error
-
-
-@contextmanager
-def within_memory() -> Iterator[None]:
-    """Around an audit: a machine that cannot hold it is a refusal that names the cure."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, AuditError) or not out_of_memory(error):
-            raise
-        raise BudgetError(
-            "The machine ran out of memory; give the audit less with --memory, or fewer --samples."
-        ) from error

@@ -19,7 +19,7 @@ from audit.data import read_data, resolve_task
 from audit.data.dataset import Data, spread_rows
 from audit.data.fit import Fitting
 from audit.data.labels import UnnamedClasses, listed
-from audit.errors import AuditError, DataError, ModelError, UsageError
+from audit.errors import AuditError, DataError, ModelError, UsageError, within_means
 from audit.findings import add_findings
 from audit.measures import Report
 from audit.measures.contract import Audit
@@ -31,7 +31,7 @@ from audit.network.hooks import scores
 from audit.report import LossName, Task
 from audit.report.blocks import Gallery
 from audit.report.conduct import Plan
-from audit.run.assemble import Measured, assemble, check_finite, keep_outcomes, ordinary_sizes, within_memory
+from audit.run.assemble import Measured, assemble, check_finite, keep_outcomes, ordinary_sizes
 from audit.run.doctor import Patient, examine, with_class_order
 from audit.run.fitting import fit, known_inputs
 from audit.run.gallery import show_changed
@@ -103,7 +103,7 @@ def run_audit(
     return audit_sources(files_of(model_path, data_path), settings, command, progress, following)
 
 
-@within_memory()
+@within_means()
 def plan_only(
     model_path: Path, data_path: Path, settings: Settings, progress: Progress, plan: Plan | None = None
 ) -> tuple[Plan, int]:
@@ -112,7 +112,7 @@ def plan_only(
     return plan or plan_audit(ready.model, ready.data, ready.task, settings), len(ready.data.train)
 
 
-@within_memory()
+@within_means()
 def audit_sources(
     sources: Sources, settings: Settings, command: str, progress: Progress, following: Following = NOTHING
 ) -> Audited:

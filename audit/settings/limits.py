@@ -105,7 +105,8 @@ def memory_limited(memory: str | None, model: Path | None = None) -> Iterator[No
     """
     before = _BEFORE.get() or _taken()
     if before is None:
-        yield
+        with _noted():
+            yield
         return
     import resource
 
@@ -115,9 +116,23 @@ def memory_limited(memory: str | None, model: Path | None = None) -> Iterator[No
     limits = [limit for limit in (most, soft, hard) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
     try:
-        yield
+        with _noted():
+            yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+READING: list[bool] = []
+"""An entry for each reading or trying that is under way: `audit.cli` lets no single step of it compute for long."""
+
+
+@contextmanager
+def _noted() -> Iterator[None]:
+    READING.append(True)
+    try:
+        yield
+    finally:
+        READING.pop()
 
 
 @contextmanager

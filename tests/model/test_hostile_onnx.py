@@ -143,7 +143,7 @@ def test_a_network_that_outgrows_the_budget_names_it(tmp_path: Path) -> None:
     ]
     onnx.save(model(nodes, times=np.array([1, 10**8])), tmp_path / "m.onnx")
     loaded = load_model(tmp_path / "m.onnx", Settings(memory="500MB"))
-    words = r"m\.onnx: the network takes more memory for 8 samples than the budget leaves"
+    words = r"m\.onnx: the network takes more memory for 2 samples than the budget leaves"
     with pytest.raises(BudgetError, match=words), memory_limited("500MB"):
         check_behaviour(loaded, np.zeros((8, 4), np.float32))
 

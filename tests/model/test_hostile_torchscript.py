@@ -138,7 +138,7 @@ def test_an_endless_loop_is_refused_before_it_runs(line: str, tmp_path: Path) ->
 
 
 def test_what_computes_for_days_in_few_words_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("audit.model.base.LONGEST", 0.2)
+    monkeypatch.setattr("audit.model.torch.LONGEST", 0.2)
     lines = "a = torch.ones([500, 500])\n    for i in range(9999):\n      a = torch.mm(a, a)"
     path = edited(tmp_path, before(f"{lines}\n    input = torch.add(input, torch.mul(torch.sum(a), 0.))"))
     with pytest.raises(ModelError, match=r"pass of a few samples takes over 0.2 seconds, and an audit takes thousands"):

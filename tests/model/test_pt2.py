@@ -424,3 +424,26 @@ def test_the_bombs_are_real(tmp_path: Path) -> None:
 def test_trust_opens_a_sound_archive_too(tmp_path: Path) -> None:
     path = save_pt2(CASES["relu"].network(), CASES["relu"].inputs(), tmp_path / "m.pt2")
     check_same_network(load_model(path, Settings(trust_pickle=True)), CASES["relu"])
+
+
+class Reads(nn.Module):
+    """Adds what lies in memory, or (`written`) what it has put there."""
+
+    def __init__(self, written: bool) -> None:
+        super().__init__()
+        self.fc, self.written = nn.Linear(6, 3), written
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = torch.empty(3)
+        if self.written:
+            found[:2].fill_(1.0)
+            found[2:].copy_(torch.ones(1))
+        return self.fc(x) + found
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_memory_that_was_never_filled_is_no_number(written: bool, tmp_path: Path) -> None:
+    with silent():
+        torch.export.save(torch.export.export(Reads(written), (torch.ones(4, 6),), strict=False), tmp_path / "m.pt2")
+    answer = load_model(tmp_path / "m.pt2", Settings()).network(torch.ones(4, 6))
+    assert bool(torch.isfinite(answer).all()) is written

@@ -14,9 +14,8 @@ import torch
 from formats import QUICK, data_of, example_of, trained, write_onnx
 
 from audit.cli.app import resumable
-from audit.errors import BudgetError, UsageError
+from audit.errors import BudgetError, UsageError, within_means
 from audit.measures import Report
-from audit.run.assemble import within_memory
 from audit.run.partial import Partial
 from audit.run.pipeline import Following, run_audit
 from audit.run.progress import Progress
@@ -154,9 +153,9 @@ def test_a_new_audit_removes_what_an_old_one_left_and_nothing_else(folder: Path,
 
 
 def test_running_out_of_memory_is_a_sentence_that_names_the_flag() -> None:
-    with pytest.raises(BudgetError, match="ran out of memory; give the audit less with --memory"), within_memory():
+    with pytest.raises(BudgetError, match="ran out of memory; give the audit less with --memory"), within_means():
         torch.empty(2**46, dtype=torch.float64)
-    with pytest.raises(BudgetError, match="--memory"), within_memory():
+    with pytest.raises(BudgetError, match="--memory"), within_means():
         raise MemoryError
-    with pytest.raises(RuntimeError, match="shapes"), within_memory():
+    with pytest.raises(RuntimeError, match="shapes"), within_means():
         torch.eye(2) @ torch.eye(3)

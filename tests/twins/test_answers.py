@@ -247,6 +247,9 @@ def test_wrong_train_labels_are_not_taken_for_an_easier_test() -> None:
     )
     found = held_out(made, [int(row) for row in wrong])
     assert found.verdict == "cannot tell" and "train labels" in (found.why or "")
+    assert held_out(made, (), 0.12).verdict == "cannot tell"  # as many as their neighbours contradict
+    assert held_out(halves(rng, 0.3, 0.1), (), 0.12).verdict == "easier"  # more than those account for
+    assert held_out(halves(rng, 0.1, 0.3), (), 0.12).verdict == "shifted"
 
 
 def test_labels_that_all_contradict_are_named_and_others_not() -> None:

@@ -17,6 +17,7 @@ from torch import Tensor, fx, nn
 
 from audit.errors import ModelError
 from audit.model.base import quiet
+from audit.model.torch import bounded
 
 # Einsum as a matrix product: which of its equations are a dense layer in disguise, in ONNX and in torch alike.
 
@@ -184,8 +185,10 @@ def unexplained_head(
     """What the first trial that runs gives: "softmax" for probabilities, "log_softmax" for their logarithms."""
     for x in trials:
         try:
-            with torch.no_grad(), quiet():
+            with torch.no_grad(), quiet(), bounded(network):
                 answer = network(*x)
+        except ModelError:
+            raise
         except Exception:  # a size that was only guessed
             continue
         return _kind_of_rows(answer, len(x[0]), per_position)

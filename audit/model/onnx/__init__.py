@@ -16,7 +16,7 @@ from audit.model.onnx.batch_size import declared_batch, free_batch_size
 from audit.model.onnx.convert import network_of
 from audit.model.onnx.dense import rewrite_dense
 from audit.model.onnx.file import Source, read_file
-from audit.model.onnx.graph import opset, tensor_type, walk
+from audit.model.onnx.graph import TensorType, infer_types, opset, tensor_type, walk
 from audit.model.onnx.inputs_outputs import (
     FixedInput,
     choose_inputs,
@@ -30,8 +30,9 @@ from audit.model.onnx.inputs_outputs import (
 from audit.model.onnx.outputs import take_off_head
 from audit.model.onnx.prefix import Prefix, split_off
 from audit.model.onnx.preparation import WholeFile, preparation_note, preparation_of
-from audit.model.onnx.runtime import Feed, Reference
+from audit.model.onnx.runtime import Feed, Reference, seconds_of
 from audit.model.onnx.simplify import class_labels, refuse, simplified
+from audit.model.torch import LONGEST
 from audit.settings import Settings
 
 DTYPES: dict[int, torch.dtype] = {
@@ -53,6 +54,7 @@ def load(path: Path, settings: Settings) -> Model:
     source = read_file(path)
     output = choose_output(path, source.model, settings.output)
     given = _with_inputs(source, output, settings)
+    _refuse_long(path, given.model)
     freed, batch = free_batch_size(given.model)
     taken = [replace(spec, batch=batch) for spec in given.inputs]
     refuse(path, freed.graph)
@@ -87,6 +89,17 @@ def load(path: Path, settings: Settings) -> Model:
         reference=_reference(source, given, output),
         reference_name="onnxruntime",
     )
+
+
+def _refuse_long(path: Path, model: ModelProto) -> None:
+    """Refuses what onnxruntime could not be stopped in, before it runs anything of it."""
+    types = infer_types(model)
+    for node in model.graph.node:
+        if seconds_of(node, lambda name: types.get(name, TensorType()).shape) > LONGEST:
+            raise ModelError(
+                f"{path}: its {node.op_type} {node.name or node.output[0]!r} takes over {LONGEST:g} seconds for a few "
+                "samples, and an audit takes thousands of them; audit a smaller model."
+            )
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from audit.model.onnx.graph import (
     tensor_type,
     to_array,
 )
-from audit.model.onnx.runtime import RuntimeFailure, Session, random_input
+from audit.model.onnx.runtime import LONGEST, RuntimeFailure, Session, random_input
 
 CLOSE = 1e-3
 """Relative to the largest output: far above float16 rounding of a whole network's answer, far below any real change."""
@@ -67,11 +67,11 @@ def _agree(fixed: ModelProto, freed: ModelProto, size: int) -> bool:
         return False
     for feeds in trial_feeds(fixed.graph.input, 2 * size):
         try:
-            halves = [old.run([output], rows_of(feeds, start, size))[0] for start in (0, size)]
+            halves = [old.run([output], rows_of(feeds, start, size), LONGEST)[0] for start in (0, size)]
         except RuntimeFailure:
             continue
         try:
-            whole = new.run([output], feeds)[0]
+            whole = new.run([output], feeds, LONGEST)[0]
         except RuntimeFailure:
             return False
         return _same(np.concatenate([np.atleast_1d(half) for half in halves]), np.atleast_1d(whole), 2 * size)

@@ -25,7 +25,7 @@ from audit.model.onnx.graph import (
     to_array,
     with_graph,
 )
-from audit.model.onnx.runtime import RuntimeFailure, Session
+from audit.model.onnx.runtime import RuntimeFailure, Session, seconds_of
 from audit.model.onnx.simplify import forget_zero_states
 
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
@@ -191,10 +191,13 @@ def _evaluate(model: ModelProto, nodes: list[NodeProto], names: list[str]) -> di
     largest = max((_elements(types.get(name)) for node in nodes for name in node.output), default=0.0)
     if largest > HOPELESS:
         raise MemoryError
+    too_long = f"its constants take more than {LONGEST:g} seconds to compute"
+    if max(seconds_of(node, lambda name: types.get(name, TensorType()).shape) for node in nodes) > LONGEST:
+        raise TimeoutError(too_long)
     try:
         results = [] if largest > LARGEST else Session(part, optimise=False).run(names, {}, LONGEST)
     except TimeoutError as error:
-        raise TimeoutError(f"its constants take more than {LONGEST:g} seconds to compute") from error
+        raise TimeoutError(too_long) from error
     except RuntimeFailure as failure:
         if out_of_memory(failure):
             raise MemoryError from failure

@@ -24,7 +24,7 @@ from audit.model.onnx.graph import (
     set_nodes,
     tensor_type,
 )
-from audit.model.onnx.runtime import RuntimeFailure, Session, numpy_dtype
+from audit.model.onnx.runtime import LONGEST, RuntimeFailure, Session, numpy_dtype
 
 
 def choose_output(path: Path, model: ModelProto, wanted: str | None) -> str:
@@ -252,7 +252,7 @@ def _takes_one_sample_only(model: ModelProto) -> bool:
 def _answered(session: Session, output: str, feeds: dict[str, Array]) -> int | None:
     """How many rows the answer has; None where these inputs do not run."""
     try:
-        return len(np.atleast_1d(session.run([output], feeds)[0]))
+        return len(np.atleast_1d(session.run([output], feeds, LONGEST)[0]))
     except RuntimeFailure:
         return None
 

@@ -6,21 +6,23 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
-from onnx import ModelProto, helper
+from onnx import ModelProto, NodeProto, helper
 
 from audit.errors import ModelError
 from audit.model.base import batches
 from audit.model.onnx.graph import Array
+from audit.model.torch import COMPARED, CONVOLVED, MULTIPLIED
 
 onnxruntime.set_default_logger_severity(3)
 SEED = 0
+LONGEST = 120.0  # seconds of the clock on the wall for what is tried, which may be a large batch
 
 
 class RuntimeFailure(Exception):
@@ -51,7 +53,7 @@ class Session:
             results: list[Any] = self._session.run(outputs, feeds, options)
         except Exception as error:  # as above
             if time.monotonic() - begin > seconds:
-                raise TimeoutError from error
+                raise TimeoutError(f"takes more than {seconds:g} seconds to run once") from error
             raise RuntimeFailure(_first_line(error)) from error
         finally:
             timer.cancel()
@@ -134,3 +136,31 @@ def as_scores(result: Any, classes: list[Any], samples: int) -> Array:
         result = np.array([[row[label] for label in classes] for row in result])
     answer = np.asarray(result)
     return answer.reshape(samples, -1) if answer.ndim < 2 or len(answer) != samples else answer
+
+
+# How long a node computes: onnxruntime can be stopped between two nodes, not within one.
+
+CONVOLUTIONS, POOLS = ("Conv", "ConvTranspose"), ("MaxPool", "AveragePool", "LpPool")
+LONG = (*CONVOLUTIONS, *POOLS, "MatMul", "Gemm", "Det", "NonMaxSuppression")
+Shape = Sequence[int | None] | None
+
+
+def seconds_of(node: NodeProto, shape_of: Callable[[str], Shape]) -> float:
+    """How long it computes, at the least, as far as shapes are known; a free size counts as one."""
+    known = [shape_of(name) for name in (*node.input[:2], *node.output[:1])]
+    if node.op_type not in LONG or len(known) < 2 or any(shape is None for shape in known):
+        return 0.0
+    first, second, out = ([size or 1 for size in shape or ()] for shape in (known[0], known[-2], known[-1]))
+    products = 0.0
+    if node.op_type in CONVOLUTIONS:
+        products = CONVOLVED * math.prod((*(out if node.op_type == "Conv" else first), *second[1:]))
+    elif node.op_type in POOLS:
+        kernel = next((each.ints for each in node.attribute if each.name == "kernel_shape"), ())
+        products = COMPARED * math.prod((*out, *kernel))
+    elif node.op_type in ("MatMul", "Gemm"):
+        products = math.prod(out) * math.prod(first) / max(math.prod(out[:-1]), 1)
+    elif node.op_type == "Det":
+        products = math.prod(first) * max(first, default=1)
+    elif node.op_type == "NonMaxSuppression":
+        products = COMPARED * math.prod(second) * max(second, default=1)
+    return products * MULTIPLIED

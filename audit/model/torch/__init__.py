@@ -1,10 +1,23 @@
-"""What a network may use: every operator that a program from a file is let call, whichever format it is in.
+"""What a network may use: every operator that a program from a file is let call, and how long one may compute.
 
 A list of what is allowed, not of what is not: operators that read and write files, print, seed, open libraries or trust
 unchecked pointers are not on it, and neither is what a later version of torch may add.
 """
 
 from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from audit.errors import ModelError
 
 
 def _words(text: str) -> frozenset[str]:
@@ -132,3 +145,131 @@ def allowed(kind: str) -> bool:
     if space == "aten":
         return name in ATEN or name.removesuffix("_") in ATEN or name in LANGUAGE
     return name in {"prim": PRIM, "prims": PRIMS}.get(space, ())
+
+
+# How long an operator computes, told from the shapes that it is given: no library can be stopped within one, and one
+# call can compute for days. What is told is the least on an ordinary processor.
+
+
+LONGEST = 10.0  # seconds of one forward pass that is tried; before the first number there are some fifteen
+MOST_OPERATORS = 40_000  # that a script runs in it, since each becomes one of a graph
+READ, MULTIPLIED = 1e-9, 5e-11  # seconds for a number that is read, and for a product that is added to others
+CONVOLVED, COMPARED, POWERED = 4, 20, 100  # as many products are one of a convolution, of a pool, of a distance
+READS = dict.fromkeys(_words("polygamma special_zeta igamma igammac gcd lcm special_airy_ai logcumsumexp"), 200)
+READS |= dict.fromkeys(_words("sort topk kthvalue median nanmedian mode _unique2 unique_dim searchsorted"), 100)
+READS |= dict.fromkeys(_words("_fft_r2c _fft_c2r _fft_c2c"), 100)
+"""As how many numbers one counts that is sorted, or put into a series."""
+FACTORS = {"_linalg_svd": 30, "_linalg_eigh": 15, "linalg_eig": 50, "linalg_matrix_exp": 20, "linalg_lstsq": 20}
+"""Times n³, of what takes n³ for a matrix; the others take 3 at most."""
+LINEAR = ("linalg_vector_norm", "linalg_cross", "linalg_vecdot", "linalg_diagonal")
+SOLVERS = ("cholesky", "cholesky_inverse", "cholesky_solve", "geqrf", "lu_solve", "orgqr", "ormqr", "triangular_solve")
+
+
+def _of_matrices(args: Sequence[Any]) -> float:
+    """Products of mm, bmm and their kin: the last two matrices [.., n, k] and [.., k, m]."""
+    *_, left, right = (each for each in args[:3] if isinstance(each, Tensor))
+    return float(left.numel() * right.shape[-1])
+
+
+def _of_windows(args: Sequence[Any]) -> float:
+    """Products of a convolution: every weight at every place of the output."""
+    x, weight, _, stride, padding, dilation, transposed = args[:7]
+    if transposed:
+        return float(CONVOLVED * x.numel() * weight[:1].numel())
+    sides, kernel = x.shape[2:], weight.shape[2:]
+    steps, around, apart = (list(each) * (len(sides) // len(each)) for each in (stride, padding, dilation))
+    spans = (d * (k - 1) + 1 for d, k in zip(apart, kernel, strict=True))
+    places = ((n + 2 * p - k) // s + 1 for n, p, k, s in zip(sides, around, spans, steps, strict=True))
+    return float(CONVOLVED * len(x) * math.prod(places) * weight.numel())
+
+
+def _of_pools(args: Sequence[Any]) -> float:
+    kernel, stride = args[1], args[2] if len(args) > 2 else ()
+    return float(COMPARED * args[0].numel() * math.prod(kernel) / math.prod(stride or kernel))
+
+
+def _of_pairs(args: Sequence[Any]) -> float:
+    """Every row with every other one, or with itself."""
+    rows, *others = (each for each in args[:2] if isinstance(each, Tensor))
+    return float(rows.numel() * (others or [rows])[0].shape[-2])
+
+
+def _of_bags(args: Sequence[Any]) -> float:
+    """A row of the table for each index, however many there are in a bag."""
+    return float(COMPARED * args[1].numel() * args[0].shape[-1])
+
+
+def _of_rows(args: Sequence[Any]) -> float:
+    """Every weight for every row: recurrent layers, and whole blocks of a transformer."""
+    x, *weights = (each for each in tree_leaves(args) if isinstance(each, Tensor))
+    return float(x.numel() // max(x.shape[-1], 1) * sum(each.numel() for each in weights))
+
+
+RULES: dict[str, Callable[[Sequence[Any]], float]] = {
+    **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm", "addbmm", "_addmm_activation"), _of_matrices),
+    **dict.fromkeys(("convolution", "_convolution"), _of_windows),
+    **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool2d", "avg_pool3d"), _of_pools),
+    **dict.fromkeys(("_cdist_forward", "_pdist_forward"), lambda args: POWERED * _of_pairs(args)),
+    "_scaled_dot_product_flash_attention_for_cpu": _of_pairs,
+    "fractional_max_pool2d": lambda args: COMPARED * len(args[0]) * math.prod(args[1]) * math.prod(args[2]),
+    **dict.fromkeys(("mkldnn_rnn_layer", "_transformer_encoder_layer_fwd", "_native_multi_head_attention"), _of_rows),
+    "_trilinear": lambda args: float(len(args[0]) * args[1].numel()),
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _of_bags),
+    "conv_tbc": lambda args: float(args[0].numel() * args[1].numel() / max(args[1].shape[1], 1)),
+}
+"""Products that an operator adds up."""
+
+
+def seconds_of(name: str, args: Sequence[Any]) -> float:
+    """How long the operator computes, at the least.
+
+    >>> seconds_of("relu", [torch.zeros(4)]) < seconds_of("mm", [torch.zeros(9, 9)] * 2) < 1
+    True
+    >>> seconds_of("linalg_matrix_exp", [torch.zeros(1).expand(9999, 9999)]) > LONGEST
+    True
+    """
+    tensors = [each for each in tree_leaves(args) if isinstance(each, Tensor)]
+    largest = float(max((each.numel() for each in tensors), default=0))
+    products = 0.0
+    if name in RULES:
+        products = RULES[name](args)
+    elif name in SOLVERS or (name.lstrip("_").startswith("linalg_") and name not in LINEAR):
+        side = max((min(each.shape[-2:], default=1) for each in tensors), default=1)
+        products = FACTORS.get(name, 3) * largest * side
+    return largest * READ * READS.get(name, 1) + products * MULTIPLIED / torch.get_num_threads()
+
+
+class Clock(TorchDispatchMode):
+    """Ends what computes for too long, before an operator that does: a few words of a script can compute for days."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.end, self.why = time.thread_time() + LONGEST, ""
+        self._left = MOST_OPERATORS if isinstance(network, torch.jit.ScriptModule) else math.inf
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._left -= 1
+        name = func.overloadpacket.__name__
+        takes = 0.0 if func.is_view else seconds_of(name, (*args, *(kwargs or {}).values()))
+        if self._left < 0:
+            raise self._ended(f"runs more than {MOST_OPERATORS:,} operators")
+        if time.thread_time() + takes > self.end:
+            raise self._ended(f"takes over {LONGEST:g} seconds" + f", in {name} alone" * (takes > LONGEST))
+        return func(*args, **(kwargs or {}))
+
+    def _ended(self, what: str) -> TimeoutError:
+        self.why = f"a forward pass of a few samples {what}, and an audit takes thousands of them"
+        return TimeoutError(self.why)
+
+
+@contextmanager
+def bounded(network: Any) -> Iterator[None]:
+    """Within it, what computes for too long is a sentence."""
+    clock = Clock(network)
+    try:
+        with clock:
+            yield
+    except Exception as error:  # as which a script hands it on
+        if clock.why:
+            raise ModelError(f"{clock.why}; audit a smaller model.") from error
+        raise

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from audit.errors import ModelError
 from audit.model.base import InputSpec, Model, float_type, quiet, reference_of, trial_batches
 from audit.model.canon import TRIALS, guard, head_note
+from audit.model.torch import bounded
 from audit.model.torch.dense import dense_layers, keep_sample_axis
 from audit.model.torch.formulas import DECOMPOSITIONS, follow_weights, tidy
 from audit.model.torch.graph import Constants, Node, WorkingGraph
@@ -101,7 +102,7 @@ def _takes_any_batch(network: torch.nn.Module, program: ExportedProgram, used: l
     examples = _examples(program)
     inputs = [examples[name].to(_audited_type(examples[name].dtype, network)) for name in used]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), bounded(network):
             alone, more = network(*inputs), network(*(torch.cat([x, x[:1]]) for x in inputs))
     except (RuntimeError, IndexError, ValueError):
         return False
