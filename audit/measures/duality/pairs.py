@@ -62,7 +62,8 @@ class Pairs:
     @cached_property
     def _all(self) -> list[PairChunk] | None:
         """All chunks, or None where they do not fit."""
-        return all_within(self.room, self._run(), PairChunk.bytes)
+        count = -(-len(self) // self.capture.forward_size)
+        return all_within(self.room, self._run(), count, PairChunk.bytes)
 
     def _run(self) -> Iterator[PairChunk]:
         train, test = self._audit.train, self._audit.test

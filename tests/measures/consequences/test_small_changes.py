@@ -10,7 +10,7 @@ import torch
 from live_bytes import LiveBytes
 from made_audits import AuditMaker, as_data, as_model
 from references import consequences as reference
-from tolerances import EXACT, ROUNDING
+from tolerances import CANCELS, EXACT, LOSSY, ROUNDING, SOLVED
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -109,7 +109,7 @@ def test_wrong_answers_are_counted_by_sample(make_audit: AuditMaker) -> None:
     assert change.error == pytest.approx(float((after != y).double().mean()), rel=ROUNDING)
     assert change.answers_changed == pytest.approx(float((after != before).double().mean()), rel=ROUNDING)
     for each in block.changes:
-        assert each.error_change == pytest.approx(each.error - block.error, abs=1e-12)
+        assert each.error_change == pytest.approx(each.error - block.error, abs=CANCELS)
         assert each.error_change_ci95[0] <= each.error_change <= each.error_change_ci95[1]
         assert each.loss_change_ci95[0] <= each.loss_change <= each.loss_change_ci95[1]
 
@@ -123,7 +123,7 @@ def test_one_weight_by_hand(make_audit: AuditMaker) -> None:
     expected = 0.05**2 / 2 * 9 * float((x**2).mean())
     found = by_id(block)
     assert found["0-weights-noise-5"].loss_change == pytest.approx(expected, rel=EXACT)
-    assert found["weights-rounded"].loss_change == pytest.approx(0, abs=1e-12)  # one weight is its own largest
+    assert found["weights-rounded"].loss_change == pytest.approx(0, abs=CANCELS)  # one weight is its own largest
     assert block.spread == pytest.approx(float(x.std()), rel=ROUNDING)
     assert found["input-worst-1"].score_change == pytest.approx(0.01 * float(x.std()) * 3, rel=EXACT)
 
@@ -135,7 +135,7 @@ def test_scaling_the_inputs_changes_nothing(make_audit: AuditMaker) -> None:
     x, y, x_test, y_test = table("classification")
     here = measure_consequences(make_audit(network, x, y, x_test, y_test), WHOLE)
     there = measure_consequences(make_audit(small, 10 * x, y, 10 * x_test, y_test), WHOLE)
-    assert plain(there) == pytest.approx(plain(here), rel=1e-9, abs=1e-12)
+    assert plain(there) == pytest.approx(plain(here), rel=SOLVED, abs=CANCELS)
 
 
 def test_scaling_layers_against_each_other_changes_nothing(make_audit: AuditMaker) -> None:
@@ -144,7 +144,7 @@ def test_scaling_layers_against_each_other_changes_nothing(make_audit: AuditMake
     scaled[0].bias.data *= 8
     scaled[2].weight.data /= 8
     here, there = (plain(measured(make_audit, each, "classification")) for each in (network, scaled))
-    assert there == pytest.approx(here, rel=1e-9, abs=1e-12)
+    assert there == pytest.approx(here, rel=SOLVED, abs=CANCELS)
 
 
 def test_the_size_of_a_chunk_makes_no_difference(make_audit: AuditMaker) -> None:
@@ -214,7 +214,7 @@ def test_each_column_of_a_table_has_its_own_spread(make_audit: AuditMaker) -> No
 
     here, there = (measure_consequences(audit(scale), WHOLE) for scale in (np.ones(5), units))
     inputs = [change.loss_change for change in here.changes if change.layer is None][:4]
-    assert [change.loss_change for change in there.changes][:4] == pytest.approx(inputs, rel=1e-8)
+    assert [change.loss_change for change in there.changes][:4] == pytest.approx(inputs, rel=LOSSY)
     assert here.spread is None
 
 
