@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references.twin_answers import effect, prediction_interval, shrunken_covariance
 from scipy import stats
+from tolerances import EXACT, LOSSY
 from twin_sets import KEYS, numbers, outcomes, twin, twin_set
 
 from audit.report.twins import Likeness
@@ -20,7 +21,6 @@ from audit.twins.answers.data import curve, held_out
 from audit.twins.answers.errors import labels_in_doubt, remedies
 from audit.twins.outcomes import OF_LAYERS, OF_NETWORK
 
-EXACT = 1e-10
 FAMILIES = 400
 
 
@@ -67,7 +67,7 @@ def test_the_discriminant_is_that_of_the_slow_way() -> None:
     covariance = np.array(shrunken_covariance(X.tolist(), y.tolist(), FLOOR))
     x = rng.normal(size=4)
     expected = [(x - X[y == k].mean(0)) @ np.linalg.solve(covariance, x - X[y == k].mean(0)) for k in range(3)]
-    assert Discriminant.of(X, y, 3).distances(x) == pytest.approx(expected, rel=1e-8)
+    assert Discriminant.of(X, y, 3).distances(x) == pytest.approx(expected, rel=LOSSY)
 
 
 def test_kinds_that_are_far_apart_are_told_and_so_is_the_model() -> None:
