@@ -23,11 +23,12 @@ demo: $(VENV)/.installed
 	@echo "Three reports to open: $(OUT)/healthy/report.html (and .pdf), $(OUT)/large-batch/report.html, $(OUT)/mislabelled/report.html"
 	@echo "The command is $(BIN)/gen-audit; to audit your own model: $(BIN)/gen-audit report MODEL DATA"
 
+# Each worker has neighbouring tests, which share what they stand on, until one has nothing left to do.
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow
 
 # The page in a real browser, with axe-core, and before the Nu Html Checker. Needs chromium, node with npm, and java.
 test-page: $(VENV)/.installed-dev $(PAGE_TOOLS)/.installed

@@ -7,10 +7,12 @@ way; and what a second pass over the same samples shows. An assumption that fail
 from __future__ import annotations
 
 import copy
+import gc
 import math
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from audit.checks.arithmetic import check_curvature, check_rescaling
 from audit.measures.catalogue import CATALOGUE
@@ -65,7 +67,7 @@ def of_a_sample(work: Workload) -> float:
 
 def beside(_stage: PlannedStage, work: Workload) -> float:
     """Operations of the random signs that the sampled curvature is checked by."""
-    return DRAWS / 2 * DRAWN * work.weights
+    return DRAWS / 2 * DRAWN * work.weights_over_tokens
 
 
 DEMAND = Demand(operations, sampled=Sampled(share=0.05, least=2, most=8, each=of_a_sample), beside=beside, quick=False)
@@ -249,11 +251,8 @@ def check_determinism(audit: Audit) -> Check:
 def check_single_precision(audit: Audit) -> Check:
     """The scores in float32, as the model would run in production, against float64."""
     few = on_few_samples(audit, most=MORE)
-    double = replace(few.capture, network=copy.deepcopy(few.network).double())
-    single = replace(few.capture, network=copy.deepcopy(few.network).float())
-    precise, rough = (
-        torch.cat([record.f for record in capture.forward(few.train.x, few.train.y)]) for capture in (double, single)
-    )
+    precise, rough = (_scores_in(dtype, few) for dtype in (torch.float64, torch.float32))
+    gc.collect()  # the copy of a graph points at itself, and may be large
     scale = max(float(precise.abs().max()), 1e-300)
     words = (
         f"Largest difference of a score between float32 and float64 over {len(few.train)} samples, relative to the "
@@ -262,6 +261,13 @@ def check_single_precision(audit: Audit) -> Check:
     title = "Single and double precision agree"
     value = float((precise - rough).abs().max()) / scale
     return worst("single-precision", title, value, 1e-3, words, EVERYTHING)
+
+
+def _scores_in(dtype: torch.dtype, few: Audit) -> Tensor:
+    """Scores [n, C] of the network as it is, or of a copy in another precision."""
+    own = next(few.network.parameters()).dtype == dtype
+    capture = few.capture if own else replace(few.capture, network=copy.deepcopy(few.network).to(dtype))
+    return torch.cat([record.f for record in capture.forward(few.train.x, few.train.y)])
 
 
 def _same_bits(a: Record, b: Record) -> bool:

@@ -33,6 +33,7 @@ TOLERANCE = 1e-8
 ROUNDING = 16  # in units of the arithmetic's ε: what a few sums and differences lose
 FEW = 32  # samples that the Hessian is probed on
 SOME = 3  # layers of a network that is too large for all to be probed
+PROBED_BYTES = 64  # of each weight of a layer that is probed: several matrices as large, in double precision
 AFFECTS = ["flatness", "duality"]
 
 
@@ -71,12 +72,24 @@ def check_curvature(audit: Audit) -> Check:
     if not audit.plan.is_exact("checks") and len(layers) > SOME:
         over = f"{over} and {SOME} of {len(layers)} layers"
         layers = [layers[place] for place in np.unique(np.linspace(0, len(layers) - 1, SOME).astype(int))]
+    room = audit.plan.memory or math.inf
+    fit = [layer for layer in layers if _bytes(layer) <= room]
+    if len(fit) < len(layers):
+        too_large = ", ".join(layer.name for layer in layers if layer not in fit)
+        over = f"{over}, but not of {too_large}, which double differentiation takes more than --memory for"
+    if not fit:
+        return _skipped("Every dense layer is too large to be differentiated twice within --memory.")
     try:
-        probes = {layer.name: _probe(few, layer) for layer in layers}
+        probes = {layer.name: _probe(few, layer) for layer in fit}
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         return _skipped(f"The network cannot be differentiated twice ({reason}); only Gauss–Newton is to be had.")
     return _judged(probes, over, TOLERANCE if few.network_is_double else 1e-2)
+
+
+def _bytes(layer: DenseLayer) -> int:
+    """What differentiating twice in its weights takes, and H v in double precision beside it."""
+    return PROBED_BYTES * layer.in_features * layer.out_features
 
 
 def _judged(probes: dict[str, Probe], over: str, tolerance: float) -> Check:

@@ -139,7 +139,8 @@ class LayerHessian:
     @cached_property
     def _tails(self) -> list[CurvedTail] | None:
         """The graphs of all samples, or None where they do not fit into the room."""
-        return all_within(self._records.room, self._anew(), lambda part: part.bytes)
+        count = -(-len(self._records) // self._records.capture.full_size)
+        return all_within(self._records.room, self._anew(), count, lambda part: part.bytes)
 
     def _anew(self) -> Iterator[CurvedTail]:
         return curved_tails(self._records.capture, self.layer, self._records.x, self._records.y)

@@ -20,7 +20,7 @@ from audit.network import DenseLayer, dense_only
 from audit.network.capture import Batch, Capture
 from audit.network.loss import BinaryCrossEntropy, CrossEntropy, Loss, TokenCrossEntropy
 from audit.network.random_signs import Draw, SignSums, gradient_squares, sign_sums
-from audit.network.residual_traces import ResidualTraces, residual_traces
+from audit.network.residual_traces import ResidualTraces, is_multilinear, residual_traces
 
 BATCH = 64  # samples that share a draw of signs, at most …
 BATCHES = 32  # … and so many batches, at least: a draw costs less over few samples and tells as much
@@ -75,6 +75,8 @@ class SampledCurvature:
     def residuals(self) -> ResidualTraces:
         """What the Gauss–Newton part leaves out of every layer's trace, on a few samples."""
         capture, batches = self.capture, list(self._batches(RESIDUAL_SAMPLES, RESIDUAL_BATCH))
+        if is_multilinear(capture.network, batches[0].x):
+            return ResidualTraces({}, frozenset())
         draw = Draw(len(self._x), RESIDUAL_DRAWS, self._seed)
         return residual_traces(capture.network, capture.layers, capture.loss, batches, draw)
 
@@ -247,7 +249,8 @@ def energy_columns(
     q: dict[str, list[Tensor]] = {layer.name: [] for layer in layers}
     given: dict[str, list[Tensor]] = {layer.name: [] for layer in layers}
     samples, counts = torch.unique_consecutive(chosen.samples, return_counts=True)
-    first = counts.cumsum(0) - counts
+    alike = counts.argsort(descending=True, stable=True)  # a batch has as many passes as its sample with most columns
+    samples, counts, first = samples[alike], counts[alike], (counts.cumsum(0) - counts)[alike]
     for batch in capture.batches(x[samples], y[samples]):
         with torch.enable_grad():
             passed = capture.run(batch.x)

@@ -59,17 +59,19 @@ def blocks(count: int, width: int, numbers: int) -> Iterator[slice]:
     return (slice(start, min(start + rows, count)) for start in range(0, count, rows))
 
 
-def all_within(room: int, parts: Iterable[Item], size: Callable[[Item], int]) -> list[Item] | None:
-    """All parts, to be gone over again and again, or None where together they take more than `room` bytes.
+def all_within(room: int, parts: Iterable[Item], count: int, size: Callable[[Item], int]) -> list[Item] | None:
+    """All `count` parts, to be gone over again and again, or None where together they take more than `room` bytes.
 
-    >>> all_within(6, ["ab", "cde"], size=len), all_within(4, ["ab", "cde"], size=len)
-    (['ab', 'cde'], None)
+    What is still to come counts like the part before it, so that few are made in vain.
+
+    >>> all_within(5, ["abc", "de"], count=2, size=len), all_within(6, ["abc", "de"], count=2, size=len)
+    (None, ['abc', 'de'])
     """
-    held = []
+    held: list[Item] = []
     for part in parts:
-        room -= size(part)
-        if room < 0:
+        if size(part) * (count - len(held)) > room:
             return None
+        room -= size(part)
         held.append(part)
     return held
 

@@ -165,21 +165,6 @@ def centring(C: int) -> Tensor:
     return B / (k * (k + 1)).sqrt()[:, None]
 
 
-def spectral_norm(W: Tensor) -> float:
-    """‖W‖₂ of W [out, in]: squaring costs the largest singular value no digits, so the smaller Gram matrix will do.
-
-    >>> spectral_norm(torch.tensor([[3.0, 4.0]]))
-    5.0
-    """
-    W = W.double()
-    scale = W.abs().max()
-    if scale == 0:
-        return 0.0
-    W = W / scale
-    gram = W @ W.T if W.shape[0] <= W.shape[1] else W.T @ W
-    return float(eigvalsh(gram)[-1].sqrt() * scale)
-
-
 def smallest_singular_value(X: Tensor) -> Tensor:
     """σ_min [n] of X [n, T, in] as a map on T tokens: 0 where the tokens of a sample are linearly dependent."""
     _, T, width = X.shape

@@ -14,12 +14,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from audit.maths.decompositions import eigh
+from audit.maths.blocks import DENSE_LIMIT, HELD, blocks
+from audit.maths.decompositions import eigh, eigvalsh
 from audit.maths.lanczos import iterated
 
 WHOLE = 1500  # columns up to which all eigenpairs of the Gram matrix are had at once
 RESIDUAL = 1e-9  # of an eigenpair of a larger one
 NUMBERS = 1 << 24  # numbers of formed columns held at once
+NORM = {torch.float64: 1e-9, torch.float32: 1e-6}  # what a large matrix's spectral norm, squared, is known to
+NORM_STEPS = 200  # vectors of its iteration that are kept
 NO_DIRECTION = 1e-13  # eigenvalues below this share of the largest are rounding
 
 
@@ -131,6 +134,56 @@ def column_pairs(columns: Columns, n: int, trace: float, most: int, seed: int = 
     dropped = max(0.0, trace - float(G.diagonal().sum()) / n)
     off = (weights @ G @ weights.T - torch.eye(len(weights), dtype=G.dtype, device=G.device)).abs()
     return ColumnPairs(values[real] / n, dropped, weights, columns, len(columns), float(off.max()) if len(off) else 0.0)
+
+
+def spectral_norm(W: Tensor) -> float:
+    """‖W‖₂ of W [out, in]: squaring costs the largest singular value no digits, so the smaller Gram matrix will do.
+
+    That of a large layer takes longer to decompose than all the rest, and is only multiplied by.
+
+    >>> spectral_norm(torch.tensor([[3.0, 4.0]]))
+    5.0
+    """
+    scale = W.abs().max().double()
+    if scale == 0:
+        return 0.0
+    if min(W.shape) > DENSE_LIMIT:
+        values = iterated(_Squared(W, scale), 1, NORM[W.dtype], seed=0, values_only=True).values
+        return float(values[0].sqrt() * scale)
+    W = W.double() / scale
+    gram = W @ W.T if W.shape[0] <= W.shape[1] else W.T @ W
+    return float(eigvalsh(gram)[-1].sqrt() * scale)
+
+
+@dataclass(frozen=True)
+class _Squared:
+    """Wᵀ W over the square of a scale as an iteration sees it, in W's own precision, a few rows at a time."""
+
+    W: Tensor  # [out, in]
+    scale: Tensor
+
+    @property
+    def dim(self) -> int:
+        return self.W.shape[1]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.dim, 1
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.W.dtype
+
+    @property
+    def room(self) -> int:
+        return self.dim * 8 * NORM_STEPS
+
+    def times(self, V: Tensor) -> Tensor:
+        """H V; V [m, in, 1]."""
+        v = V[..., 0] / float(self.scale)
+        parts = (self.W[rows] for rows in blocks(len(self.W), self.dim, HELD))
+        found = sum(((v @ part.T / float(self.scale)) @ part).double() for part in parts)
+        return torch.as_tensor(found, dtype=V.dtype)[..., None]
 
 
 @dataclass(frozen=True)

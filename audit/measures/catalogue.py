@@ -1,7 +1,8 @@
 """Every measure: its blocks in the report, the title of its section, its cards, how its numbers compare. No torch.
 
-A new measure is a folder `measures/<key>/` with `measure.py` (whose `MEASURE` does the work), `block.py` and `card.py`,
-a template `templates/parts/<key>.html.j2`, and its lines here: the rest of the house takes it from this file.
+A new measure is a folder `measures/<key>/` with `__init__.py` (what it takes), `measure.py` (whose `MEASURE` does the
+work), `block.py` and `card.py`, a template `templates/parts/<key>.html.j2`, and its lines here: the rest of the house
+takes it from this file.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ TOKEN_SHARE = 16  # a column over tokens takes about so many times the memory an
 RESAMPLED = 2000.0  # operations of a sample in one bootstrap draw: it waits for memory
 OF_A_CLASS = 30  # samples, whose resampling a class's own numbers are worth
 SIGNED = 40  # scores, at most, whose backward passes a sampled form takes one by one
-DRAWS, DRAWN = 64, 1800.0  # of random signs, and what one takes for each weight: its gradient is read several times
+DRAWS, DRAWN = 64, 1800.0  # of random signs, and what one takes for each weight over tokens: its gradient is read often
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,11 @@ class Workload:
     def weights(self) -> int:
         """In the dense layers."""
         return sum(layer.weights for layer in self.layers)
+
+    @property
+    def weights_over_tokens(self) -> int:
+        """In those of them whose gradients have to be formed: of one vector per sample, its factors tell all."""
+        return sum(layer.weights for layer in self.layers if layer.tokens > 1)
 
     @property
     def widths(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import zipfile
 from pathlib import Path
@@ -23,7 +24,9 @@ def load_model(path: Path, settings: Settings) -> Model:
     """The model in the file `path`, whatever its format. Its own loader, and torch with it, is imported only now."""
     path = Path(path)
     with readable(ModelError, path, REMEDY), memory_limited(settings.memory, path):
-        return _load(path, detect(path), settings)
+        model = _load(path, detect(path), settings)
+    gc.collect()  # graphs point at themselves, and at weights that were converted
+    return model
 
 
 def _load(path: Path, form: str, settings: Settings) -> Model:

@@ -17,6 +17,8 @@ from audit.model.torch import bounded
 
 Array = NDArray[np.generic]
 Answers = NDArray[np.float64]
+Precise = Callable[[Array], Answers]
+"""A network's scores [n, C] for samples."""
 
 SAMPLES = 64
 TRIED_FIRST = 2  # samples, by the clock: nothing of the model may have run before
@@ -59,15 +61,15 @@ class Parity:
     widened: bool = False  # whether that is more than usual, since this network magnifies rounding
 
 
-def check_parity(model: Model, x: Array, raw: Array | None = None) -> Parity:
+def check_parity(model: Model, x: Array, raw: Array | None = None, network: Precise | None = None) -> Parity:
     """Compare network and reference on the first samples of x, all at once and one alone; stop where they disagree.
 
     `raw` are the samples that the model's own preprocessing made x from: the reference is the whole file, with it.
+    `network`: in double precision, where there is one already; a large one leaves no room for a second.
     """
     if model.reference is None:
         raise ValueError("there is no reference to compare with")
-    samples = _first(x)
-    network = _precise(model, torch.float64)
+    samples, network = _first(x), network or in_double(model)
     sizes = (model.input.batch,) if model.input.batch else tuple(dict.fromkeys((len(samples), 1)))
     precision = _precision(model.network)
     share = usual = TOLERANCES[precision]
@@ -103,10 +105,9 @@ def _rounding_share(model: Model, x: Array, precise: Answers) -> float:
     return min(MAGNIFIED * share, max(TOLERANCES.values())) if np.isfinite(share) else 0.0
 
 
-def check_behaviour(model: Model, x: Array) -> None:
+def check_behaviour(model: Model, x: Array, network: Precise | None = None) -> None:
     """Stop at a network whose answer to a sample depends on chance or on the other samples of the batch."""
-    samples = _first(x, TRIED_TWICE)
-    network = _precise(model, torch.float64)
+    samples, network = _first(x, TRIED_TWICE), network or in_double(model)
     with bounded(model.network):
         network(samples[:TRIED_FIRST])
     first, second = network(samples), network(samples)
@@ -134,7 +135,12 @@ def _others(x: Array, parts: Sequence[Part] = ()) -> Array:
     return np.concatenate([np.flip(x[:, part.start : part.stop]) for part in parts], axis=1)
 
 
-def _precise(model: Model, dtype: torch.dtype) -> Callable[[Array], Answers]:
+def in_double(model: Model) -> Precise:
+    """The network in double precision."""
+    return _precise(model, torch.float64)
+
+
+def _precise(model: Model, dtype: torch.dtype) -> Precise:
     """The scores computed in `dtype` [n, C], fed in the batch size that the network insists on."""
     network = copy.deepcopy(model.network).to(dtype)
 

@@ -6,12 +6,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from audit.maths.blocks import blocks
+from audit.maths.blocks import HELD, blocks
 from audit.network import DenseLayer
 
 Calls = dict[str, list[tuple[Tensor, Tensor]]]  # by layer name: input and output of each call
@@ -129,3 +130,67 @@ def by_sample(layer: DenseLayer, J: Tensor, n: int, features: int) -> Tensor:
     if layer.batch_axis == 0 and layer.feature_axis == -1:
         return J.reshape(len(J), n, -1, features).transpose(0, 1).contiguous()
     return torch.stack([layer.arrange(row, n) for row in J], 1)
+
+
+# Of a layer with one vector per sample the gradient in its weights is δ_i x_iᵀ, δ_i = ∂/∂z_i: whatever is asked of it
+# is known from the two vectors, and no matrix as large as W is formed.
+
+
+def is_plain(layer: DenseLayer) -> bool:
+    """Whether its weights act on one vector of each sample, and nowhere else."""
+    return layer.tokens == layer.calls == 1 and not layer.tied_with and layer.patches is None
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A layer z = W x + b with one vector per sample, on n samples."""
+
+    layer: DenseLayer
+    W: Tensor  # [out, in]
+    x: Tensor  # [n, in], float64
+    Wx: Tensor  # [n, out], float64
+    z: Tensor  # as the network has it, for backward passes
+
+    @classmethod
+    def of(cls, layer: DenseLayer, network: nn.Module, calls: Calls, n: int) -> Plain:
+        """From its one call."""
+        ((x, z),) = calls[layer.name]
+        bias = network.get_submodule(layer.module).bias
+        Wx = layer.arrange(z.detach(), n)[:, 0].double()
+        Wx = Wx - bias.detach().double() if isinstance(bias, Tensor) else Wx
+        return cls(layer, layer.weight(network).detach(), layer.arrange_input(x, n)[:, 0].double(), Wx, z)
+
+    def arranged(self, delta: Tensor) -> Tensor:
+        """[n, out] of a gradient in z."""
+        return self.layer.arrange(delta, len(self.x))[:, 0]
+
+    @cached_property
+    def size(self) -> Tensor:
+        """‖x‖² [n]."""
+        return self.x.square().sum(1)
+
+    @cached_property
+    def weighted(self) -> Tensor:
+        """Σ_k W_jk² x_k² [n, out]."""
+        x = self.x.square().to(self.W)
+        rows = blocks(len(self.W), self.W.shape[1], HELD)
+        return torch.cat([x @ self.W[some].square().T for some in rows], 1).double()
+
+    def squares(self, delta: Tensor) -> Tensor:
+        """Σ_i ‖δ_i x_iᵀ‖² and Σ_i ‖W ∘ δ_i x_iᵀ‖² [2]."""
+        squared = delta.double().square()
+        return torch.stack([squared.sum(1) @ self.size, (squared * self.weighted).sum()])
+
+    def forms(self, delta: Tensor) -> Tensor:
+        """Trace, relative flatness, sums of rows and columns, rows and columns, one after the other [4 + out + in]."""
+        back = (delta @ self.W).double()  # Wᵀ δ
+        rows = (delta.double() * self.Wx).square().sum(0)  # w_j · (δ_j x)
+        columns = (back * self.x).square().sum(0)
+        sizes = torch.stack([part.double().square().sum(1) @ self.size for part in (delta, back)])
+        return torch.cat([sizes, rows.sum()[None], columns.sum()[None], rows, columns])
+
+
+def square_of_product(delta: Tensor, x: Tensor) -> float:
+    """‖Σ_i δ_i x_iᵀ‖², a few rows of the matrix at a time; squares are summed in double precision."""
+    rows = blocks(delta.shape[1], x.shape[1], HELD)
+    return sum(float((delta[:, some].T @ x).double().square().sum()) for some in rows)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -89,10 +90,17 @@ def machine_speed(dtype: torch.dtype = torch.float64) -> float:
     """Operations per second of large matrix products on all threads, as a power of two: coarse, so that two runs agree.
 
     Measured on one thread, in its own processor time: what else the machine is doing must not change the plan, and
-    threads that wait for each other are busy without getting on.
+    threads that wait for each other are busy without getting on. A program measures it once, so that all of its audits
+    are planned alike.
     """
+    return float(2 ** round(math.log2(2 * SIDE**3 * torch.get_num_threads() / _product_seconds(dtype))))
+
+
+@cache
+def _product_seconds(dtype: torch.dtype) -> float:
+    """What one product takes on one thread; the best of some."""
     threads = torch.get_num_threads()
-    a = torch.rand(SIDE, SIDE, dtype=dtype)
+    a = torch.rand(SIDE, SIDE, dtype=dtype, generator=torch.Generator().manual_seed(0))
     best = math.inf
     torch.set_num_threads(1)
     try:
@@ -103,7 +111,7 @@ def machine_speed(dtype: torch.dtype = torch.float64) -> float:
             best = min(best, time.thread_time() - begin)
     finally:
         torch.set_num_threads(threads)
-    return float(2 ** round(math.log2(2 * SIDE**3 * threads / max(best, 1e-6))))
+    return max(best, 1e-6)
 
 
 # The memory budget: how much there is, and how many samples may be on the table at once.

@@ -117,7 +117,7 @@ class Replay:
 
     @torch.no_grad()
     def __init__(self, network: nn.Module, x: Tensor) -> None:
-        self._network, self._x = network, x
+        self._network, self.x = network, x
         self._graph = network if isinstance(network, fx.GraphModule) and not _overwrites(network) else None
         self._values: dict[fx.Node, object] = {}
         runner = self._run_and_keep if self._graph is not None else network
@@ -142,14 +142,14 @@ class Replay:
                 changed[node] = next(given)
         stale = _behind(self._graph, changed)
         known = {node: value for node, value in self._values.items() if node not in stale}
-        answer: Tensor = fx.Interpreter(self._graph).run(self._x, initial_env=known | changed)
-        return answer.reshape(len(self._x), -1)
+        answer: Tensor = fx.Interpreter(self._graph).run(self.x, initial_env=known | changed)
+        return answer.reshape(len(self.x), -1)
 
     def _from_the_start(self, path: str, answers: list[Tensor]) -> Tensor:
         given = iter(answers)
         with hooked(self._network, {path: lambda _module, _inputs, _z: next(given)}):
-            answer: Tensor = self._network(self._x)
-        return answer.reshape(len(self._x), -1)
+            answer: Tensor = self._network(self.x)
+        return answer.reshape(len(self.x), -1)
 
 
 def _behind(network: fx.GraphModule, sources: dict[fx.Node, object]) -> set[fx.Node]:

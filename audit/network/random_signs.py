@@ -8,10 +8,14 @@ weights W gives every quadratic form of it:
     trace  ‖G‖²,   row j  (w_j·G_j)²,   column i  (w_i·G_i)²,   relative flatness  ‖Wᵀ G‖²
 
 How much the draws differ gives each number its standard error.
+
+Of a layer with one vector per sample, G is Σ_i δ_i x_iᵀ, and every one of these squares is known sample by sample from
+δ_i = ∂/∂z_i and x_i: no matrix as large as W is formed, and no samples are mixed.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,8 +24,9 @@ import torch
 from torch import Tensor, nn
 
 from audit.network import DenseLayer
+from audit.network.backward import Calls, Plain, is_plain, keeping, square_of_product
 from audit.network.capture import Batch
-from audit.network.hooks import scores
+from audit.network.hooks import hooked, scores
 from audit.network.loss import Loss
 
 MULTIPLIED = 1 << 16  # weights of a layer up to which Wᵀ G is formed for every draw, in double precision …
@@ -108,26 +113,20 @@ def sign_sums(
     """Walks over the batches, with `plan.repeats` ordinary backward passes for each kind of sum."""
     forms = {layer.name: Draws(plan.population) for layer in layers}
     squares = {name: Draws(plan.population) for name, _ in network.named_parameters()}
-    heads = {layer.name: Draws(plan.population) for layer in layers}
-    all_squares = Draws(plan.population)
-    names = {layer.name: f"{layer.module}.weight".lstrip(".") for layer in layers}
-    norms = {layer.name: float(layer.weight(network).double().square().sum()) for layer in layers}
+    heads, all_squares = {layer.name: Draws(plan.population) for layer in layers}, Draws(plan.population)
+    norms = {layer.name: float(sum_of_squares(_precise(layer.weight(network)))) for layer in layers}
     generator = torch.Generator().manual_seed(plan.seed)
     with differentiable(network) as parameters:
-        weights = {name: parameters[name] for name in names.values()}  # backward passes need go no further than these
         for batch in batches:
-            f, rows = scores(network, batch.x), batch.rows
+            run, rows = Run(network, layers, parameters, batch, generator), batch.rows
             by_layer: dict[str, list[Tensor]] = {name: [] for name in forms}
             by_parameter: dict[str, list[Tensor]] = {name: [] for name in squares}
             for _ in range(plan.repeats):
-                signs = _signs(f, rows, generator)
-                for name, G in _gradients(f, signs, parameters, retain=True):
-                    by_parameter[name].append(_squares(G, parameters[name]))
-                curved = _curved(loss, f, batch.y[:rows], signs)
-                found = dict(_gradients(f, curved, weights, retain=True))
-                for layer in layers:
-                    G = found[names[layer.name]].reshape(layer.out_features, layer.in_features)
-                    by_layer[layer.name].append(_forms(G, layer.weight(network).detach(), generator))
+                signs = _signs(run.f, rows, generator)
+                for name, found in run.squares(signs).items():
+                    by_parameter[name].append(found)
+                for name, found in run.forms(_curved(loss, run.f, batch.y[:rows], signs)).items():
+                    by_layer[name].append(found)
             all_squares.add(torch.stack([torch.stack(draws) for draws in by_parameter.values()]).sum(0), rows)
             for name, draws in by_layer.items():
                 drawn = torch.stack(draws)  # [R, 4 + out + in]
@@ -143,31 +142,86 @@ def sign_sums(
     )
 
 
+class Run:
+    """One batch's forward pass, and what backward passes from its scores find."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        layers: Sequence[DenseLayer],
+        parameters: Mapping[str, nn.Parameter],
+        batch: Batch,
+        generator: torch.Generator,
+    ) -> None:
+        plain = [layer for layer in layers if is_plain(layer)]
+        calls: Calls = {layer.name: [] for layer in plain}
+        with hooked(network, {layer.module: keeping(calls, layer.name) for layer in plain}):
+            self.f = scores(network, batch.x)
+        self._names = {_weight_name(layer): layer for layer in layers}
+        self.plain = {_weight_name(layer): Plain.of(layer, network, calls, len(self.f)) for layer in plain}
+        self._formed = {name: value for name, value in parameters.items() if name not in self.plain}
+        self.weights = {name: value for name, value in self._formed.items() if name in self._names}
+        self._generator = generator
+
+    def squares(self, signs: Tensor) -> dict[str, Tensor]:
+        """‖G‖² and Σ θ² G² [2] of every parameter, by its name."""
+        gradients, deltas = self.backward(signs, self._formed)
+        found = {name: _squares(G, self._formed[name]) for name, G in gradients.items()}
+        return found | {name: self.plain[name].squares(delta) for name, delta in deltas.items()}
+
+    def forms(self, curved: Tensor) -> dict[str, Tensor]:
+        """Every quadratic form [4 + out + in] of each layer, by its name."""
+        gradients, deltas = self.backward(curved, self.weights)  # backward passes need go no further than the weights
+        found = {self._names[name].name: self.plain[name].forms(delta) for name, delta in deltas.items()}
+        for name, G in gradients.items():
+            G, W = (part.reshape(len(part), -1) for part in (G, self.weights[name].detach()))
+            found[self._names[name].name] = _forms(G, W, self._generator)
+        return found
+
+    def backward(
+        self, cotangent: Tensor, parameters: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The gradients of some parameters, and those of all plain layers in their answers [n, out]."""
+        targets = [*parameters.values(), *(plain.z for plain in self.plain.values())]
+        found = iter(torch.autograd.grad(self.f, targets, cotangent, retain_graph=True, materialize_grads=True))
+        gradients = {name: next(found) for name in parameters}
+        return gradients, {name: plain.arranged(next(found)) for name, plain in self.plain.items()}
+
+
+def _weight_name(layer: DenseLayer) -> str:
+    return f"{layer.module}.weight".lstrip(".")
+
+
 def gradient_squares(
     network: nn.Module, layers: Sequence[DenseLayer], loss: Loss, batches: Iterable[Batch], seed: int
 ) -> tuple[float, float]:
     """‖mean g_i‖² and mean ‖g_i‖², g_i the gradient of sample i's loss in all dense weights.
 
-    The first from the sum of the gradients itself, the second from a sum with random signs for each batch.
+    The first from the sum of the gradients, the second from one with random signs for each batch, or sample by sample.
     """
     generator, samples, signed = torch.Generator().manual_seed(seed), 0, 0.0
+    sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
+    gathered: dict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
     with differentiable(network) as parameters:
-        weights = [parameters[f"{layer.module}.weight".lstrip(".")] for layer in layers]
-        sums = [torch.zeros_like(weight, dtype=torch.float64, requires_grad=False) for weight in weights]
         for batch in batches:
-            f, rows = scores(network, batch.x), batch.rows
-            g = torch.zeros_like(f)
-            g[:rows] = loss.gradient(f.detach().double()[:rows], batch.y[:rows]).to(f)
-            signs = torch.randint(2, (len(f), 1), generator=generator).to(f) * 2 - 1
-            plain, mixed = (
-                torch.autograd.grad(f, weights, cotangent, retain_graph=True, materialize_grads=True)
-                for cotangent in (g, signs * g)
-            )
-            for total, part in zip(sums, plain, strict=True):
-                total += part
-            signed += sum(float(_square(_precise(part))) for part in mixed)
+            run, rows = Run(network, layers, parameters, batch, generator), batch.rows
+            g = torch.zeros_like(run.f)
+            g[:rows] = loss.gradient(run.f.detach().double()[:rows], batch.y[:rows]).to(g)
+            signs = torch.randint(2, (len(g), 1), generator=generator).to(g) * 2 - 1
+            formed, deltas = run.backward(g, run.weights)
+            for name, part in formed.items():
+                sums[name] = sums[name].to(part.device) + part
+            for name, delta in deltas.items():
+                gathered[name].append((delta[:rows], run.plain[name].x[:rows].to(delta)))
+            mixed = run.backward(signs * g, run.weights)[0] if run.weights else {}
+            signed += sum(float(sum_of_squares(_precise(part))) for part in mixed.values())
             samples += rows
-    return sum(float(_square(total / samples)) for total in sums), signed / samples
+    of_mean = sum(float(sum_of_squares(total / samples)) for total in sums.values())
+    for parts in gathered.values():
+        delta, x = (torch.cat(column) for column in zip(*parts, strict=True))
+        signed += float(delta.double().square().sum(1) @ x.double().square().sum(1))
+        of_mean += square_of_product(delta / samples, x)
+    return of_mean, signed / samples
 
 
 @dataclass(frozen=True)
@@ -207,19 +261,10 @@ def _curved(loss: Loss, f: Tensor, y: Tensor, v: Tensor) -> Tensor:
     return r
 
 
-def _gradients(
-    f: Tensor, cotangent: Tensor, parameters: Mapping[str, nn.Parameter], retain: bool
-) -> Iterator[tuple[str, Tensor]]:
-    found = torch.autograd.grad(
-        f, list(parameters.values()), cotangent, retain_graph=retain, allow_unused=True, materialize_grads=True
-    )
-    yield from zip(parameters, found, strict=True)
-
-
 def _squares(G: Tensor, theta: Tensor) -> Tensor:
     """‖G‖² and Σ θ² G² [2]."""
     G, theta = _precise(G.detach()), _precise(theta.detach())
-    return torch.stack([_square(G), _square(G * theta)])
+    return torch.stack([sum_of_squares(G), sum_of_squares(G * theta)])
 
 
 def _precise(values: Tensor) -> Tensor:
@@ -227,7 +272,7 @@ def _precise(values: Tensor) -> Tensor:
     return values.double() if values.numel() <= MULTIPLIED else values
 
 
-def _square(values: Tensor) -> Tensor:
+def sum_of_squares(values: Tensor) -> Tensor:
     """The sum of the squares [], row by row: no copy of a large matrix, and no long sum in single precision."""
     rows = values.reshape(len(values), -1) if values.dim() else values.reshape(1, 1)
     lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
@@ -238,7 +283,7 @@ def _forms(G: Tensor, W: Tensor, generator: torch.Generator) -> Tensor:
     """Trace, relative flatness, sums of rows and columns, rows and columns, one after the other [4 + out + in]."""
     weighted = _precise(G * W)
     rows, columns = weighted.sum(1).double().square(), weighted.sum(0).double().square()
-    head = torch.stack([_square(_precise(G)), _relative(G, W, generator), rows.sum(), columns.sum()])
+    head = torch.stack([sum_of_squares(_precise(G)), _relative(G, W, generator), rows.sum(), columns.sum()])
     return torch.cat([head, rows, columns])
 
 

@@ -47,12 +47,16 @@ class Records:
         return self._keeping(self.capture.full(self.x, self.y, squares=True))
 
     def _keeping(self, captured: Iterator[Record]) -> Iterator[Record]:
-        """Passes records on, and keeps the lasting part of them if that of all fits into the room."""
+        """Passes records on, and keeps the lasting part of them if that of all fits into the room.
+
+        The first one tells whether it will: room that fills up for nothing would be missing elsewhere.
+        """
         keep: list[Record] | None = []
         left = self.room
         for record in captured:
+            will_fit = record.bytes() * len(self) <= self.room * len(record.f) if not keep else record.bytes() <= left
+            keep = None if keep is None or not will_fit or record.has_graph() else [*keep, record.to_keep()]
             left -= record.bytes()
-            keep = None if keep is None or left < 0 or record.has_graph() else [*keep, record.to_keep()]
             yield record
             del record  # before the next one is captured
         self._kept = keep

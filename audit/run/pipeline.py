@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +27,7 @@ from audit.measures.contract import Audit
 from audit.measures.suite import Results, run_suite
 from audit.model import load_model
 from audit.model.base import Model, Preparation, as_fed
-from audit.model.parity import Parity, check_behaviour, check_parity
+from audit.model.parity import Parity, check_behaviour, check_parity, in_double
 from audit.network.hooks import scores
 from audit.report import LossName, Task
 from audit.report.blocks import Gallery
@@ -164,6 +165,8 @@ def prepare(sources: Sources, settings: Settings, progress: Progress) -> Prepare
         sources.check(data.files)
         outputs = _outputs(model, data)
         task, data = resolve_task(data, outputs, model.head, settings.task, model.per_position)
+    model = replace(model, reference=None)  # it has vouched for the network, and holds all weights once more
+    gc.collect()  # … as do the copies that were compared with it, whose graphs point at themselves
     return Prepared(model, data, task, parity, fitting)
 
 
@@ -214,13 +217,14 @@ def _read(read: Reader, settings: Settings, model: Model) -> Data:
 
 def trusted(model: Model, data: Data) -> Parity | None:
     """Shows that the model answers as its file does, every time, each sample by itself."""
-    x = data.train.x[spread_rows(len(data.train))]
-    check_behaviour(model, x)
+    x, x_test = (split.x[spread_rows(len(split))] for split in (data.train, data.test))
+    network = in_double(model)
+    check_behaviour(model, x, network)
     if model.reference is None:
         return None
     raw_train, raw_test = data.raw or (None, None)
-    parity = check_parity(model, x, raw_train)
-    check_parity(model, data.test.x[spread_rows(len(data.test))], raw_test)  # which may be unlike train samples
+    parity = check_parity(model, x, raw_train, network)
+    check_parity(model, x_test, raw_test, network)  # which may be unlike train samples
     return parity
 
 

@@ -220,12 +220,20 @@ def _bootstrap(settings: Settings, samples: Mapping[int, int], room: int) -> Boo
 
 
 def in_precision(network: nn.Module, settings: Settings, arithmetic: Arithmetic) -> nn.Module:
-    """A copy of the network in the audit's arithmetic, on the audit's device, that nothing will train."""
+    """The network in the audit's arithmetic, on the audit's device, that nothing will train.
+
+    Weights that are so already are shared, not copied: they may be half of the memory there is, and what changes them
+    for a while puts them back.
+    """
     dtype = torch.float32 if arithmetic == "float32" else torch.float64
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: this machine has no CUDA device that torch can use; say --device cpu.")
     cuda = settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())
-    return copy.deepcopy(network).to("cuda" if cuda else "cpu", dtype).eval().requires_grad_(False)
+    device = torch.device("cuda" if cuda else "cpu")
+    weights = list(network.parameters())
+    stay = all(weight.device == device and weight.dtype == dtype for weight in weights if weight.is_floating_point())
+    shared = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in weights if stay}
+    return copy.deepcopy(network, shared).to(device, dtype).eval().requires_grad_(False)
 
 
 def _tensors(split: Split, task: str) -> tuple[Tensor, Tensor]:

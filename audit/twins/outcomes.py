@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from audit.curvature.spectrum import Spectra
 from audit.data.dataset import Data
 from audit.maths.blocks import blocks
+from audit.measures.catalogue import CATALOGUE
 from audit.measures.contract import Measurement
 from audit.measures.suite import Results, Tail, run_suite
 from audit.model.base import Model
@@ -133,11 +134,9 @@ def _array(values: Tensor) -> np.ndarray:
 
 # The inner numbers of a twin: what the suite measures inside a network, without what a twin does not need.
 #
-# Data hygiene, calibration, consequences, widths, bootstrap, self-checks and pictures are left out; a plan is made
-# once, for all.
+# Measures without such a number, widths, bootstrap, self-checks and pictures are left out; one plan is for all of them.
 
 
-NOT_NEEDED = ("gap", "calibration", "hygiene", "consequences")
 DRAWS = 10  # of the bootstrap, whose intervals nobody reads: the fewest that the settings allow
 DIRECTIONS = 40  # of a layer small enough for all: the few steepest are long among them
 
@@ -156,6 +155,8 @@ OF_NETWORK = (
     "sensitivity.mean_log_volume",
     "sensitivity.dimensionality",
 )
+NEEDED = {path.partition(".")[0] for path in (*OF_LAYERS, *OF_NETWORK)}
+NOT_NEEDED = tuple(entry.key for entry in CATALOGUE if entry.key not in NEEDED)
 
 
 class _NotNeeded:

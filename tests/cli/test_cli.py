@@ -16,7 +16,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from forks import complaints
+from forks import Forks, complaints
 from formats import QUICK, data_of, example_of, trained, write_onnx
 from places import ROOT
 
@@ -88,10 +88,10 @@ def test_a_report_says_what_it_found_and_where_it_is(folder: Path) -> None:
     assert sorted(path.name for path in (folder / "out").iterdir()) == sorted(f"report.{end}" for end in ENDINGS)
 
 
-def test_the_same_input_gives_the_same_bytes_and_quiet_is_silent(folder: Path) -> None:
+def test_the_same_input_gives_the_same_bytes_and_quiet_is_silent(folder: Path, forks: Forks) -> None:
     first = (folder / "out" / "report.json").read_bytes()
     asked = ["report", "model.onnx", "data", "-o", "again", "-f", "json", "-q", *FLAGS]
-    assert done(*asked, cwd=folder) == ""
+    assert forks.done(*asked, cwd=folder) == ""
     second = (folder / "again" / "report.json").read_bytes()
     assert _without_the_moment(first) == _without_the_moment(second)
 
@@ -121,21 +121,21 @@ def test_pages_are_drawn_again_elsewhere_without_torch(folder: Path, tmp_path: P
         assert (tmp_path / "pages" / name).read_bytes() == (folder / "out" / name).read_bytes()
 
 
-def test_short_pages_have_no_appendix(folder: Path, tmp_path: Path) -> None:
-    done("render", folder / "out" / "report.json", "-o", "pages", "-f", "html,json", "--short", cwd=tmp_path)
+def test_short_pages_have_no_appendix(folder: Path, forks: Forks, tmp_path: Path) -> None:
+    forks.done("render", folder / "out" / "report.json", "-o", "pages", "-f", "html,json", "--short", cwd=tmp_path)
     page, whole = ((place / "report.html").read_text() for place in (tmp_path / "pages", folder / "out"))
     assert 'id="appendix"' in whole and 'id="appendix"' not in page and 'id="sign-off"' in page
     assert (tmp_path / "pages" / "report.json").read_bytes() == (folder / "out" / "report.json").read_bytes()
 
 
-def test_layers_as_a_table_and_as_json(folder: Path) -> None:
+def test_layers_as_a_table_and_as_json(folder: Path, forks: Forks) -> None:
     table = from_readme("layers", folder)
     assert re.findall(r"^ +(\w+) +(\w+) +(\d+ → \d+) +1 +measured", table, re.MULTILINE) == [
         ("fc1", "gemm", "13 → 9"),
         ("fc2", "gemm", "9 → 6"),
         ("fc3", "gemm", "6 → 3"),
     ]
-    listed = json.loads(done("layers", SAMPLE[0], "--json", cwd=folder))
+    listed = json.loads(forks.done("layers", SAMPLE[0], "--json", cwd=folder))
     sizes = [(layer["name"], layer["in_features"], layer["out_features"]) for layer in listed["layers"]]
     assert sizes == [("fc1", 784, 30), ("fc2", 30, 30), ("fc3", 30, 10)]
     assert listed["passed_by"] == []
@@ -161,15 +161,17 @@ def test_threads_wait_asleep_unless_told_otherwise(tmp_path: Path, monkeypatch, 
         (("dance",), "No such command 'dance'"),
     ],
 )
-def test_what_the_user_can_put_right_is_2(arguments: tuple[str, ...], words: str, folder: Path) -> None:
-    finished = run(*arguments, cwd=folder)
+def test_what_the_user_can_put_right_is_2(arguments: tuple[str, ...], words: str, folder: Path, forks: Forks) -> None:
+    finished = forks.run(*arguments, cwd=folder)
     assert (finished.returncode, finished.stdout) == (2, "")
     assert words in finished.stderr and "Traceback" not in finished.stderr
     assert not (folder / "gen-audit-report").exists()
 
 
-def test_our_own_fault_is_3_and_asks_to_be_reported(tmp_path: Path) -> None:
-    finished = run("schema", cwd=tmp_path, before="import audit.report.fields; del audit.report.fields.schema_of\n")
+def test_our_own_fault_is_3_and_asks_to_be_reported(forks: Forks, tmp_path: Path) -> None:
+    finished = forks.run(
+        "schema", cwd=tmp_path, before="import audit.report.fields; del audit.report.fields.schema_of\n"
+    )
     assert (finished.returncode, finished.stdout) == (3, "")
     assert "Traceback" in finished.stderr
     assert re.search(
@@ -209,20 +211,20 @@ def test_terminated_twins_are_kept_and_the_same_command_goes_on(folder: Path, tm
     assert (tmp_path / "kept" / "twins.json").exists()
 
 
-def test_a_terminated_audit_is_143_and_goes_on_with_resume(folder: Path, tmp_path: Path) -> None:
+def test_a_terminated_audit_is_143_and_goes_on_with_resume(folder: Path, forks: Forks, tmp_path: Path) -> None:
     stop = "import os, signal, audit.run.progress as p\nsay = p.LineProgress._say\n"
     stop += "p.LineProgress._say = lambda s, l: os.kill(os.getpid(), 15) if l.startswith('fisher') else say(s, l)\n"
     asked = ["report", folder / "model.onnx", folder / "data", "-o", "out", "-f", "json", *FLAGS]
-    stopped = run(*asked, cwd=tmp_path, before=stop)
+    stopped = forks.run(*asked, cwd=tmp_path, before=stop)
     assert (stopped.returncode, stopped.stdout) == (143, "")
     assert complaints(stopped.stderr) == (
         "gen-audit: interrupted; no report is left half-written\n"
         "gen-audit: what was measured is kept in out.partial; the same command with --resume goes on from there.\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["out.partial"]
-    other = run(*asked, "--resume", "--seed", "7", cwd=tmp_path)
+    other = forks.run(*asked, "--resume", "--seed", "7", cwd=tmp_path)
     assert (other.returncode, other.stderr.count("\n")) == (2, 1) and "--seed was 0 then and is 7 now" in other.stderr
-    resumed = run(*asked, "--resume", cwd=tmp_path)
+    resumed = forks.run(*asked, "--resume", cwd=tmp_path)
     assert resumed.returncode == 0 and "flatness: " not in resumed.stderr and "sensitivity: " in resumed.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 

@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from forks import Forks, forking
+from forks import Forks
 from reports import EXAMPLE
 from test_cli import ROOT, SAMPLE
 
@@ -55,12 +54,6 @@ class Stop:
             raise {error}
 sys.meta_path.insert(0, Stop())
 """
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with forking() as server:
-        yield server
 
 
 def test_every_command_is_here() -> None:

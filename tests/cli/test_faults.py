@@ -11,13 +11,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from forks import Forks, complaints, forking
+from forks import Forks, complaints
 from onnx import TensorProto, helper, numpy_helper
 from places import EXAMPLE, REGRESSION, ROOT
 from test_hostile_terminal import ended, network, started
@@ -37,12 +36,6 @@ if os.fork() == 0:
 WHOLE = (b">", b"report.html and report.json have the rest.")  # how a page and its Markdown end
 RENDER = ("render", EXAMPLE, "-o", "out", "-f", "html,json,md,junit,sarif")
 REPORT = ("report", "model.onnx", "data", "-o", "out", "-f", "html,json", "-q")
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with forking() as server:
-        yield server
 
 
 @pytest.fixture

@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
 import numpy as np
 import pytest
-from forks import Forks, forking
+from forks import Forks
 from formats import data_of, example_of, trained, write_onnx
 from reports import EXAMPLE, classification
-from test_cli import BLOCKED, FLAGS, done, run
+from test_cli import BLOCKED, FLAGS
 
 from audit.cli.verify import _settings
 from audit.measures import Report
@@ -22,19 +21,13 @@ from audit.policy.parse import DEFAULT
 
 
 @pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with forking() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def release(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> Path:
     """A folder with model.onnx, data/, and what the gate printed and wrote about them."""
     path = tmp_path_factory.mktemp("release")
     data_of("relu").save(path / "data")
     write_onnx(trained("relu"), example_of("relu"), path / "model.onnx", opset=13)
     asked = ["check", "model.onnx", "data", "-o", "out", "-f", "json,junit", *FLAGS]
-    (path / "printed").write_text(done(*asked, cwd=path))
+    (path / "printed").write_text(forks.done(*asked, cwd=path))
     return path
 
 
@@ -73,14 +66,14 @@ def test_a_finished_report_is_left_where_it_lies(forks: Forks, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_leaked_test_split_fails(release: Path, tmp_path: Path) -> None:
+def test_a_leaked_test_split_fails(release: Path, forks: Forks, tmp_path: Path) -> None:
     train, test = (dict(np.load(release / "data" / f"{split}.npz")) for split in ("train", "test"))
     for key in ("x", "y"):
         test[key][:40] = train[key][:40]
     (tmp_path / "data").mkdir()
     np.savez(tmp_path / "data" / "train.npz", **train)
     np.savez(tmp_path / "data" / "test.npz", **test)
-    finished = run("check", release / "model.onnx", "data", "-q", *FLAGS, cwd=tmp_path)
+    finished = forks.run("check", release / "model.onnx", "data", "-q", *FLAGS, cwd=tmp_path)
     assert finished.returncode == 1
     first, last = finished.stdout.splitlines()
     assert first.startswith("failed  hygiene.leaked.void.is  is true, not false: ")
@@ -133,19 +126,19 @@ def test_config_says_what_is_in_force_and_from_where(forks: Forks, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_an_audit_is_reproduced(release: Path) -> None:
-    printed = done("verify", "out/report.json", "model.onnx", "data", cwd=release).splitlines()
+def test_an_audit_is_reproduced(release: Path, forks: Forks) -> None:
+    printed = forks.done("verify", "out/report.json", "model.onnx", "data", cwd=release).splitlines()
     assert printed[0] == "model and data: the files of the report" and printed[-1] == "reproduced"
     compared, same = (int(word.replace(",", "")) for word in printed[1].split() if word[0].isdigit())
     assert compared == same > 1000
 
 
 @pytest.mark.slow
-def test_the_one_number_that_was_changed_is_found(release: Path) -> None:
+def test_the_one_number_that_was_changed_is_found(release: Path, forks: Forks) -> None:
     report = json.loads((release / "out" / "report.json").read_text())
     report["gap"]["test_error"] += 0.01
     (release / "forged.json").write_text(json.dumps(report))
-    forged = run("verify", "forged.json", "model.onnx", "data", "--json", cwd=release)
+    forged = forks.run("verify", "forged.json", "model.onnx", "data", "--json", cwd=release)
     told = json.loads(forged.stdout)
     assert (forged.returncode, told["reproduced"]) == (1, False)
     assert [one["path"] for one in told["differences"]] == ["gap.test_error"]

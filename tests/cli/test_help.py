@@ -8,12 +8,11 @@ import resource
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from forks import Forks, forking
+from forks import Forks
 from places import ROOT
 from test_cli import command, done
 
@@ -22,12 +21,6 @@ from audit.settings import Settings
 
 HEAVY = {"torch", "onnx", "onnx2torch", "onnxruntime", "weasyprint", "matplotlib", "numpy", "pyarrow", "PIL", "jinja2"}
 NAMES = [module.__name__.rpartition(".")[2] for module in COMMANDS]
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with forking() as server:
-        yield server
 
 
 @pytest.mark.parametrize("asked", [("--help",), ("report", "--help")])

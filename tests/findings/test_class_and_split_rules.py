@@ -132,6 +132,9 @@ def test_inputs_that_are_told_apart_are_a_watch_and_errors_that_differ_a_concern
     assert (
         "by chance it would be 47 to 53" in unlike.explanation and "would say whether that costs" in unlike.explanation
     )
+    nearly = replace(apart.hygiene, told_apart=replace(APART, accuracy=0.998)) if apart.hygiene else None
+    found = splits.find_shifted(replace(apart, hygiene=nearly))
+    assert found is not None and "in 99 of 100 cases" in found.title
     same = HeldOut(held_out=0.10, test=0.11, difference=0.01, ci95=(-0.01, 0.03), samples=900, twins=6, verdict="same")
     for held, level, words in (
         (same, "watch", "costs these networks no answers"),
@@ -153,7 +156,8 @@ def test_that_more_data_help_is_a_watch_only_where_it_is_more_than_chance_moves_
     assert report.gap.error_gap_ci95 is not None
     low, high = report.gap.error_gap_ci95
     half = (high - low) / 2
-    for gain, train_error, level in ((1.1, 0.0, "watch"), (0.9, 0.0, "note"), (1.1, 0.2, "note")):
+    assert 0.015 < half < 0.02
+    for gain, train_error, level in ((1.3, 0.0, "watch"), (1.1, 0.0, "note"), (0.9, 0.0, "note"), (1.3, 0.2, "note")):
         curve = Curve(
             points=[CurvePoint(train_samples=n, test=0.1, test_ci95=(0.09, 0.11), twins=6) for n in (250, 500, 1000)],
             change=-gain * half,

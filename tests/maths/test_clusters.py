@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tolerances import ROUNDING
+from tolerances import CANCELS, ROUNDING
 
 from audit.maths.resample import Bootstrap, cluster_means, cluster_share, cluster_sums
 from audit.maths.shares import wilson
@@ -22,7 +22,7 @@ def test_every_draw_is_a_mean_over_the_answers_of_drawn_samples(sizes: list[int]
     low = min(values[sample == i].mean(0)[0] for i in range(len(sizes)))
     high = max(values[sample == i].mean(0)[0] for i in range(len(sizes)))
     assert (drawn[:, 0] >= low - ROUNDING).all() and (drawn[:, 0] <= high + ROUNDING).all()
-    np.testing.assert_allclose(cluster_sums(values, sample, len(sizes)).sum(0), values.sum(0), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(cluster_sums(values, sample, len(sizes)).sum(0), values.sum(0), rtol=0, atol=CANCELS)
 
 
 def test_samples_with_one_answer_each_are_drawn_as_samples() -> None:

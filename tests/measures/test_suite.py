@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from made_audits import AuditMaker
+from tolerances import CANCELS, ROUNDING, SOLVED
 from torch import nn
 from zoo import ZOO, build
 
@@ -56,7 +57,7 @@ def assert_records_stay(audit: Audit) -> None:
             fold.see(record, Products(record))
         fold.finish()
         for ours, theirs in zip(captured(audit), before, strict=True):
-            assert torch.allclose(ours, theirs, rtol=1e-12, atol=1e-14), measure.key
+            assert torch.allclose(ours, theirs, rtol=ROUNDING, atol=1e-14), measure.key
 
 
 @pytest.mark.parametrize("name", ["relu", "tanh", "regression", "one-weight", "binary", "tokens"])
@@ -69,7 +70,7 @@ def test_together_they_give_what_each_gives_alone(make_audit: AuditMaker, name: 
             fold.see(record, Products(record))
         alone = dict(_numbers(fold.finish()))
         assert len(alone) > 5, measure.key
-        assert alone == pytest.approx(dict(_numbers(together[measure.key])), rel=1e-9, abs=1e-12)
+        assert alone == pytest.approx(dict(_numbers(together[measure.key])), rel=SOLVED, abs=CANCELS)
 
 
 def _numbers(block: object, path: str = "") -> Iterator[tuple[str, float]]:
@@ -96,7 +97,7 @@ def test_an_input_that_is_changed_for_some_samples_only_is_noticed(make_audit: A
         J = torch.autograd.functional.jacobian(network, x[record.start + 9 : record.start + 12]).sum(2)
         ours = whole[9:12]
         for i in range(len(ours)):
-            assert torch.allclose(ours[i], J[i], atol=1e-12)
+            assert torch.allclose(ours[i], J[i], atol=CANCELS)
 
 
 def test_scores_beyond_all_numbers_are_refused(make_audit: AuditMaker) -> None:

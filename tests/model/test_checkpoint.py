@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch_networks
 from safetensors.torch import save_file, save_model
+from tolerances import CANCELS
 from torch import nn
 from torch_networks import CASES, check_same_network, check_second_derivative, mlp
 
@@ -107,10 +108,10 @@ def test_other_float_types(dtype: torch.dtype, tmp_path: Path, arch: Any) -> Non
     model = loaded("relu", tmp_path / "m.pt", arch=arch("relu"))
     x = CASES["relu"].inputs().double()
     expected = network.double()(x).detach()
-    torch.testing.assert_close(copy.deepcopy(model.network).double()(x), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(copy.deepcopy(model.network).double()(x), expected, rtol=0, atol=CANCELS)
     assert model.input.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     assert model.reference is not None
-    np.testing.assert_allclose(model.reference(x.numpy()), expected, atol=1e-12 if dtype == torch.float64 else 1e-5)
+    np.testing.assert_allclose(model.reference(x.numpy()), expected, atol=CANCELS if dtype == torch.float64 else 1e-5)
 
 
 def test_weights_without_arch(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tolerances import CANCELS
 from torch import Tensor, nn
 from torch_networks import CASES, check_same_network, check_second_derivative, mlp, save_pt2, silent
 
@@ -99,7 +100,7 @@ def test_other_float_types(dtype: torch.dtype, tmp_path: Path) -> None:
     network, x = CASES["relu"].network().to(dtype), CASES["relu"].inputs().to(dtype)
     model = load_model(save_pt2(network, x, tmp_path / "m.pt2"), Settings())
     expected = copy.deepcopy(network).double()(x.double())
-    torch.testing.assert_close(copy.deepcopy(model.network).double()(x.double()), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(copy.deepcopy(model.network).double()(x.double()), expected, rtol=0, atol=CANCELS)
     assert model.input.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     assert model.reference is not None
     tolerance = 1e-9 if dtype == torch.float64 else 0.05

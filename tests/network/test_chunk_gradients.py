@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -170,6 +171,22 @@ def test_a_record_of_the_pass_goes_before_the_next_one_is_captured():
         return sum(one() is not None for one in alive)
 
     assert list(map(see, records.measured())) == [1] * records.chunks and records.chunks > 1
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_records_that_will_not_all_fit_hold_no_room_meanwhile(fits):
+    capture, x = capture_of("pictures")
+    capture, y = replace(capture, chunk=1), torch.zeros(len(x), 3, dtype=torch.float64)
+    sizes = [record.bytes() for record in Records(capture, x, y, room=0, full=True)]
+    alive: list[weakref.ref] = []
+
+    def see(record: Record) -> int:
+        alive.append(weakref.ref(next(iter(record.layers.values())).J))
+        return sum(one() is not None for one in alive)
+
+    records = Records(capture, x, y, room=sum(sizes) - (not fits), full=True)
+    held = list(map(see, records))
+    assert len(sizes) > 2 and held == (list(range(1, len(sizes) + 1)) if fits else [1] * len(sizes))
 
 
 def test_the_jacobians_are_the_same_with_and_without_the_squares():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from made_audits import AuditMaker
+from tolerances import EXACT, SOLVED
 from torch import nn
 
 from audit.curvature import LayerHessian
@@ -15,8 +16,6 @@ from audit.curvature.sampled import choose_columns, energy_columns, forward_ener
 from audit.maths.gram import column_pairs
 from audit.measures.contract import Audit
 from audit.network.loss import LOSS_OF_TASK, TokenCrossEntropy
-
-EXACT = 1e-10
 
 
 class Tokens(nn.Module):
@@ -66,7 +65,7 @@ def test_kept_columns_bound_every_eigenvalue(make_audit: AuditMaker, task: str, 
         assert bool((pairs.values <= whole[:k] + slack).all())
         assert bool((whole[:k] <= pairs.values + pairs.dropped + slack).all())
         if count == 10_000:
-            torch.testing.assert_close(pairs.values, whole[:k], rtol=1e-9, atol=slack)
+            torch.testing.assert_close(pairs.values, whole[:k], rtol=SOLVED, atol=slack)
             assert pairs.dropped <= 1e-9 * trace
 
 

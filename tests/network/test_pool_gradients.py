@@ -8,6 +8,7 @@ import torch
 from live_bytes import LiveBytes
 from made_audits import AuditMaker
 from references import fisher as reference
+from tolerances import CANCELS, EXACT, SOLVED
 from torch import nn
 
 from audit.network.parameter_gradients import closed_parameters
@@ -57,7 +58,7 @@ def test_grams_are_those_of_plain_gradients_however_little_room_there_is(make_au
     assert all(closed_parameters(audit.network, layer) == (True, True) for layer in audit.layers)
     for name, each in rows.items():
         G = torch.stack(each)
-        torch.testing.assert_close(found[name], G @ G.T, rtol=1e-9, atol=1e-14)
+        torch.testing.assert_close(found[name], G @ G.T, rtol=SOLVED, atol=1e-14)
 
 
 class Looked(nn.Module):
@@ -92,7 +93,7 @@ def test_the_sum_over_all_parameters_is_that_of_plain_gradients(make_audit: Audi
     pool = Pool(audit.train.x, audit.train.y, audit.loss.gradient(f, audit.train.y))
     found = sum(pool_grams(audit.capture, pool, room).values())
     G = reference.gradients(audit.network, audit.train.x, audit.train.y, "classification")
-    torch.testing.assert_close(found, G @ G.T, rtol=1e-9, atol=1e-14)
+    torch.testing.assert_close(found, G @ G.T, rtol=SOLVED, atol=1e-14)
 
 
 @pytest.mark.parametrize(("tokens", "wide", "out"), [(1, 5, 4), (2, 30, 40), (9, 3, 4)])
@@ -106,7 +107,7 @@ def test_factors_have_the_gram_matrix_of_their_products(
     parts = [torch.einsum("nto,nti->noi", delta, x).flatten(1)] * weight + [delta.sum(1)] * bias
     G = torch.cat(parts, 1)
     found = Factors(x, delta, lambda x, delta: (x, delta), weight, bias).gram(numbers)
-    torch.testing.assert_close(found, G @ G.T, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(found, G @ G.T, rtol=EXACT, atol=CANCELS)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

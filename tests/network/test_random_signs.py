@@ -6,22 +6,25 @@ import numpy as np
 import pytest
 import torch
 from made_audits import AuditMaker
+from tolerances import EXACT
 from torch import nn
 
 from audit.measures.contract import Audit
 from audit.measures.flatness.measure import Flatness
-from audit.network.random_signs import Draw, Draws, sign_sums
+from audit.network.random_signs import Draw, Draws, gradient_squares, sign_sums
 from audit.network.record import Products
 
 SEEDS = 2000
 
 
-def small_audit(make_audit: AuditMaker, task: str) -> Audit:
+def small_audit(make_audit: AuditMaker, task: str, tokens: bool = False) -> Audit:
+    """With `tokens`, the first layer acts on three vectors of each sample."""
     torch.manual_seed(1)
     outputs = {"classification": 3, "binary": 1, "regression": 2}[task]
-    network = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, outputs)).double()
+    last = nn.Linear(9 if tokens else 5, outputs)
+    network = nn.Sequential(nn.Linear(4, 3 if tokens else 5), nn.ReLU(), nn.Flatten(), last).double()
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(24, 4))
+    x = rng.normal(size=(24, 3, 4) if tokens else (24, 4))
     y = rng.normal(size=(24, outputs)) if task == "regression" else rng.integers(0, max(2, outputs), 24)
     return make_audit(network, x, y, x[:4], y[:4], task, bootstrap=10)
 
@@ -62,27 +65,52 @@ def exact(audit: Audit) -> torch.Tensor:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("tokens", [False, True])
 @pytest.mark.parametrize("task", ["classification", "binary", "regression"])
 def test_over_two_thousand_seeds_every_number_is_unbiased_and_its_interval_covers(
-    make_audit: AuditMaker, task: str
+    make_audit: AuditMaker, task: str, tokens: bool
 ) -> None:
-    audit = small_audit(make_audit, task)
+    audit = small_audit(make_audit, task, tokens)
     truth = exact(audit)
     drawn = [list(flat(audit, seed, 16)) for seed in range(SEEDS)]
     values, errors = (torch.stack([each[k] for each in drawn]) for k in (0, 1))
     noise = values.std(0) / SEEDS**0.5
     assert bool(((values.mean(0) - truth).abs() <= 4.5 * noise + 1e-12).all())
-    covered = ((values - truth).abs() <= 1.96 * errors + 1e-12).double().mean()
-    assert 0.92 <= float(covered) <= 0.98
+    covered = ((values - truth).abs() <= 1.96 * errors + 1e-12).double()
+    drawn_by_chance = errors.mean(0) > 1e-12 * truth  # the weights of one vector and one score are known exactly
+    assert 0.92 <= float(covered[:, drawn_by_chance].mean()) <= 0.98
+    assert bool(covered[:, ~drawn_by_chance].all())
 
 
-def test_signs_agree_with_the_exact_numbers_within_their_errors(make_audit: AuditMaker) -> None:
-    audit = small_audit(make_audit, "classification")
+@pytest.mark.parametrize("tokens", [False, True])
+def test_signs_agree_with_the_exact_numbers_within_their_errors(make_audit: AuditMaker, tokens: bool) -> None:
+    audit = small_audit(make_audit, "classification", tokens)
     truth = exact(audit)
     drawn = [list(flat(audit, seed)) for seed in range(60)]
     values = torch.stack([each[0] for each in drawn])
     noise = values.std(0) / 60**0.5
     assert bool(((values.mean(0) - truth).abs() <= 5 * noise + 1e-12).all())
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+def test_squares_of_the_loss_gradients_are_those_of_all_samples(make_audit: AuditMaker, tokens: bool) -> None:
+    audit = small_audit(make_audit, "classification", tokens)
+    audit.network.requires_grad_(True)
+    weights = [audit.network.get_parameter(f"{layer.module}.weight") for layer in audit.layers]
+    rows = []
+    for x, y in zip(audit.train.x, audit.train.y, strict=True):
+        loss = nn.functional.cross_entropy(audit.network(x[None]), y[None])
+        rows.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, weights)]))
+    audit.network.requires_grad_(False)
+    g = torch.stack(rows)
+    batches = list(audit.capture.batches(audit.train.x, audit.train.y, 5))
+    found = [gradient_squares(audit.network, audit.layers, audit.loss, batches, seed) for seed in range(200)]
+    of_mean, mean = (torch.tensor(column, dtype=torch.float64) for column in zip(*found, strict=True))
+    assert float(of_mean[0]) == pytest.approx(float(g.mean(0).square().sum()), rel=EXACT)
+    assert float(mean.mean()) == pytest.approx(
+        float(g.square().sum(1).mean()), abs=5 * float(mean.std()) / 200**0.5 + 1e-12
+    )
+    assert (float(mean.std()) < 1e-12) == (not tokens)  # of one vector per sample, nothing is drawn
 
 
 def test_draws_over_some_batches_know_that_the_others_may_differ() -> None:

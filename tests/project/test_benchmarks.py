@@ -12,11 +12,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tolerances import SOLVED
 from torch import nn
 
 from audit.settings import Settings
 from benchmarks import __main__ as bench
-from benchmarks import cases, clock, compare, footprint, least, suite, tasks
+from benchmarks import cases, clock, compare, footprint, hops, least, suite, tasks
 from benchmarks.cases import Case, Recipe, make_case, perceptron
 from benchmarks.real import build, epoch, recipes, samples
 from benchmarks.real.cases import CASES
@@ -99,7 +100,7 @@ def test_the_floor_is_the_capture_pass_without_its_records(case):
     floor = tasks.FLOOR.prepare(case, len(case.x), "side by side")()
     again = tasks.FLOOR.prepare(case, len(case.x), "one by one")()
     assert len(first) == len(floor) == len(again) == 1
-    assert floor[0] == pytest.approx(first[0], rel=1e-9)
+    assert floor[0] == pytest.approx(first[0], rel=SOLVED)
     assert np.isfinite(again).all()
 
 
@@ -228,3 +229,20 @@ def test_what_an_ended_audit_took_is_printed_as_the_least():
     assert done == "| toy | 88,474 | .pt2 | 12.0 s | 15 s | 3.0 (≤ 5) | 20.0 s | 4.0 | 1.00 GB | 2 GB | – | pass |"
     assert "| ≥ 12.0 s | 15 s | ≥ 3.0 (≤ 5) | ≥ 20.0 s | ≥ 4.0 | ≥ 1.00 GB |" in ended
     assert "| 12.0 s | 15 s | – | 20.0 s | – |" in failed
+
+
+def test_a_hop_is_a_file_that_is_entered_once():
+    def place(file: str, function: str = "f") -> hops.Place:
+        return hops.Place(file, function)
+
+    calls = {
+        (hops.OUTSIDE, place("cli")): 1,
+        (place("cli"), place("corridor")): 1,
+        (place("corridor"), place("corridor", "g")): 5,
+        (place("corridor", "g"), place("tool")): 5,
+        (place("corridor"), place("two", "f")): 1,
+        (place("corridor"), place("two", "g")): 1,
+    }
+    assert hops.hops(calls) == ["cli", "corridor"]
+    assert {each.file for each in hops.road(calls)} == {"cli", "corridor", "two"}
+    assert "2 hops" in hops.printed(calls) and "4 files whose functions run" in hops.printed(calls)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from places import SAMPLES
+from tolerances import ROUNDING
 
 from audit.measures import Report
 from audit.report.numbers import reproduction
@@ -44,7 +45,7 @@ def test_expected_values_are_those_of_the_files_here(name):
     assert values["model"]["sha256"] == hashlib.sha256((SAMPLES / f"{name}.onnx").read_bytes()).hexdigest()
     assert values["data"]["train"]["samples"] == 4000 and values["data"]["test"]["samples"] == 1000
     gap = values["gap"]
-    assert gap["loss_gap"] == pytest.approx(gap["test_loss"] - gap["train_loss"], rel=1e-12)
+    assert gap["loss_gap"] == pytest.approx(gap["test_loss"] - gap["train_loss"], rel=ROUNDING)
     assert set(values) <= set(Report.__dataclass_fields__)
 
 

@@ -56,6 +56,15 @@ def drawn(tmp_path_factory):
     return path, records
 
 
+@pytest.fixture(scope="module")
+def laid_out(weasyprint):
+    """The pages of both example reports, as the library lays them out."""
+    return {
+        name: weasyprint.HTML(string=render_html(report, paper=True)).render()
+        for name, report in reports.both().items()
+    }
+
+
 def test_pdf_is_drawn_without_a_warning(drawn):
     path, records = drawn
     assert path.read_bytes().startswith(b"%PDF-1.7")
@@ -81,8 +90,8 @@ def test_without_the_subset_library_the_page_is_the_same_at_any_hour_and_nobody_
     assert caplog.messages == []
 
 
-def test_pdf_has_pages_bookmarks_and_metadata(weasyprint):
-    document = weasyprint.HTML(string=render_html(reports.classification(), paper=True)).render()
+def test_pdf_has_pages_bookmarks_and_metadata(laid_out):
+    document = laid_out["classification"]
     assert 10 <= len(document.pages) <= 30
     _, _, sections, _ = document.make_bookmark_tree()[0]
     titles = [label for label, *_ in sections]
@@ -95,10 +104,9 @@ def test_pdf_has_pages_bookmarks_and_metadata(weasyprint):
     assert document.metadata.lang == "en"
 
 
-def test_the_first_page_is_the_summary_and_the_contents_follow(weasyprint):
-    for report in reports.both().values():
-        document = weasyprint.HTML(string=render_html(report, paper=True)).render()
-        _, _, sections, _ = document.make_bookmark_tree()[0]
+def test_the_first_page_is_the_summary_and_the_contents_follow(weasyprint, laid_out):
+    for name, report in reports.both().items():
+        _, _, sections, _ = laid_out[name].make_bookmark_tree()[0]
         pages = {label: place[0] for label, place, *_ in sections}
         assert [pages[label] for label in ("Does it hold up on data it has not seen?", "What was found")] == [0, 0]
         assert pages["Contents"] <= 1  # beneath, where there is room

@@ -12,6 +12,7 @@ import torch
 from degenerate import RECIPES, Recipe, audited_arrays
 from formats import Splits
 from hypothesis import HealthCheck, example, given, settings
+from tolerances import ROUNDING
 from torch import nn
 
 from audit.errors import AuditError, ModelError
@@ -190,7 +191,7 @@ def test_a_layer_with_one_weight(tmp_path: Path) -> None:
     report = audited_arrays(network, Splits(data.x_train, y, data.x_test, y_test), tmp_path, task="regression")
     layer = report["layers"][0]
     assert layer["duality"]["directions"] == 1
-    assert layer["flatness"]["lambda_max"] == pytest.approx(layer["flatness"]["trace"], rel=1e-12)
+    assert layer["flatness"]["lambda_max"] == pytest.approx(layer["flatness"]["trace"], rel=ROUNDING)
 
 
 def test_pairs_that_differ_in_their_targets_alone_are_a_term_of_their_own(tmp_path: Path) -> None:
@@ -201,6 +202,6 @@ def test_pairs_that_differ_in_their_targets_alone_are_a_term_of_their_own(tmp_pa
     )
     for layer in report["layers"]:
         duality = layer["duality"]
-        assert duality["target_term"] == pytest.approx(duality["gap"], rel=1e-12)
+        assert duality["target_term"] == pytest.approx(duality["gap"], rel=ROUNDING)
         assert duality["contribution"] == [0.0] * len(duality["contribution"])
     assert [check["status"] for check in report["checks"] if check["id"] == "decomposition-closes"] == ["passed"]

@@ -12,6 +12,7 @@ from folders import fit
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from tolerances import ROUNDING
 
 from audit.data.dataset import Data, Picture, Split
 from audit.measures.duality.block import GapOverPairs, SampleGap
@@ -99,7 +100,7 @@ def test_rows_of_a_table_show_the_features_that_differ_most():
     apart = (x[::-1][3] - x[9]) / np.where(x.std(0) > 0, x.std(0), np.inf)
     best = sorted(range(8), key=lambda k: -abs(apart[k]))[:5]
     assert [feature.name for feature in found.features] == [names[k] for k in best]
-    assert found.features[0].deviations == pytest.approx(apart[best[0]], rel=1e-12)
+    assert found.features[0].deviations == pytest.approx(apart[best[0]], rel=ROUNDING)
     assert (found.features[0].test, found.features[0].partner) == (x[::-1][3, best[0]], x[9, best[0]])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from references.regularizers import fisher_gradient, kappa_tau
+from tolerances import CANCELS, EXACT
 from torch import nn
 from twin_cases import blobs
 
@@ -31,7 +32,7 @@ def test_the_fisher_gradient_is_that_of_the_algorithm() -> None:
     objective(x, y).backward()
     expected = fisher_gradient(relu_network(), cross_entropy, x, y, 1e-2, 7.0, 8)
     for value, g in zip(network.parameters(), expected, strict=True):
-        torch.testing.assert_close(value.grad, g, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(value.grad, g, rtol=EXACT, atol=CANCELS)
 
 
 def test_the_penalty_is_alpha_times_the_mean_square_of_the_parts_gradients() -> None:
@@ -62,7 +63,7 @@ def test_a_batch_smaller_than_its_parts_is_taken_sample_by_sample() -> None:
 def test_the_flatness_penalty_is_kappa_tau(layer: str) -> None:
     network, (x, y) = relu_network(), samples()
     found = flatness_penalty(network, x, [layer])
-    torch.testing.assert_close(found.detach(), kappa_tau(network, cross_entropy, x, y, layer), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(found.detach(), kappa_tau(network, cross_entropy, x, y, layer), rtol=EXACT, atol=CANCELS)
 
 
 @pytest.mark.parametrize(("outputs", "task"), [(3, "classification"), (1, "binary")])
@@ -120,7 +121,7 @@ def test_other_tasks(task: str) -> None:
         return (f - y).square().sum(1).mean() / 2
 
     found = flatness_penalty(network, x, ["2"], task=task).detach()
-    torch.testing.assert_close(found, kappa_tau(network, loss, x, y, "2"), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(found, kappa_tau(network, loss, x, y, "2"), rtol=EXACT, atol=CANCELS)
 
 
 def test_training_with_both_lowers_what_they_penalise() -> None:

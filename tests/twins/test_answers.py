@@ -11,15 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references.twin_answers import effect, prediction_interval, shrunken_covariance
 from scipy import stats
+from tolerances import EXACT, LOSSY
 from twin_sets import KEYS, numbers, outcomes, twin, twin_set
 
+from audit.report.twins import Likeness
 from audit.twins import Recipe, Twin, TwinSet, Unseen
 from audit.twins.answers.bands import FLOOR, NAMES, Discriminant, band_of, inner_bands, likeness, percentile, predicted
 from audit.twins.answers.data import curve, held_out
 from audit.twins.answers.errors import labels_in_doubt, remedies
 from audit.twins.outcomes import OF_LAYERS, OF_NETWORK
 
-EXACT = 1e-10
 FAMILIES = 400
 
 
@@ -66,7 +67,7 @@ def test_the_discriminant_is_that_of_the_slow_way() -> None:
     covariance = np.array(shrunken_covariance(X.tolist(), y.tolist(), FLOOR))
     x = rng.normal(size=4)
     expected = [(x - X[y == k].mean(0)) @ np.linalg.solve(covariance, x - X[y == k].mean(0)) for k in range(3)]
-    assert Discriminant.of(X, y, 3).distances(x) == pytest.approx(expected, rel=1e-8)
+    assert Discriminant.of(X, y, 3).distances(x) == pytest.approx(expected, rel=LOSSY)
 
 
 def test_kinds_that_are_far_apart_are_told_and_so_is_the_model() -> None:
@@ -119,6 +120,25 @@ def test_a_model_like_the_plain_twins_of_another_ordinary_recipe_has_no_fault() 
     )
     assert (likeness(alone).kind, likeness(beside).kind) == ("quiet", "plain")
     assert (likeness(alone).asked, likeness(alone).hits) == (15, 15)
+
+
+def test_no_fault_is_named_nearer_to_plain_than_another_ordinary_recipe_is() -> None:
+    """As far as that an inferred recipe may be off, whichever kind lies in that direction."""
+    rng = np.random.default_rng(9)
+    made = [replace(each, family="sgd-middle") for each in kinds(rng, 12.0)]
+
+    def told(apart: float, shift: float) -> Likeness:
+        """Of a model at a shift towards the quiet kind, beside another recipe so far from plain the other way."""
+        others = [twin("plain", seed, family="adam", numbers=numbers(rng, -apart)) for seed in range(2)]
+        twins = twin_set([*made, *others], model=numbers(rng, shift))
+        families = {"sgd-middle": Recipe(), "adam": Recipe()}
+        return likeness(replace(twins, recipe_given=False, family="sgd-middle", families=families))
+
+    assert told(4.0, 9.0).kind == "quiet"
+    off = told(18.0, 9.0)
+    assert off.kind is None and off.next == "plain" and (off.sureness or 0) > 0.5
+    given = replace(twin_set(made, model=numbers(rng, 9.0)), family="sgd-middle")
+    assert likeness(given).kind == "quiet"
 
 
 def test_the_hit_rate_is_asked_of_other_recipes_without_them() -> None:
@@ -247,6 +267,9 @@ def test_wrong_train_labels_are_not_taken_for_an_easier_test() -> None:
     )
     found = held_out(made, [int(row) for row in wrong])
     assert found.verdict == "cannot tell" and "train labels" in (found.why or "")
+    assert held_out(made, (), 0.12).verdict == "cannot tell"  # as many as their neighbours contradict
+    assert held_out(halves(rng, 0.3, 0.1), (), 0.12).verdict == "easier"  # more than those account for
+    assert held_out(halves(rng, 0.1, 0.3), (), 0.12).verdict == "shifted"
 
 
 def test_labels_that_all_contradict_are_named_and_others_not() -> None:

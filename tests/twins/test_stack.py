@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from references.training import binary, half_squared_error, one_by_one
+from tolerances import CANCELS, EXACT
 from torch import Tensor, nn
 from twin_cases import blobs, small_architecture, small_network, small_samples
 
@@ -61,7 +62,7 @@ def test_a_stack_trains_as_its_networks_do(name: str, task: str, dense: bool) ->
     expected = one_by_one(network, starts, own, make, REFERENCE[task])
     for k, one in enumerate(expected):
         for key, value in one.items():
-            torch.testing.assert_close(found[key][k], value, rtol=1e-10, atol=1e-12)
+            torch.testing.assert_close(found[key][k], value, rtol=EXACT, atol=CANCELS)
 
 
 def test_a_stack_answers_as_its_networks_do() -> None:

@@ -196,7 +196,9 @@ def _by_inputs(found: ToldApart | None) -> str:
 
 
 def _of_hundred(found: ToldApart | None) -> str:
-    return "" if found is None else f"in {number(round(100 * (found.accuracy or 0.0)))} of 100 cases"
+    """Rounded, but never to all where it is not all."""
+    told = 0.0 if found is None else found.accuracy or 0.0
+    return f"in {number(100 if told == 1 else min(99, round(100 * told)))} of 100 cases"
 
 
 SHIFTED = FindingRule(

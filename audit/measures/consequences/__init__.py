@@ -14,6 +14,7 @@ MOST_LAYERS, FEW_LAYERS = 12, 3  # whose weights are changed; where time is shor
 SHARE, LARGEST_SHARE = 0.05, 0.1  # of the budget, beside that of all others; beyond the second, left out
 CHANGED_INPUTS = {False: 18.0, True: 7.0}  # passes with changed inputs or all weights rounded; where it is brief
 CHANGED_LAYERS = {False: 32.0 * MOST_LAYERS, True: 4.0 * FEW_LAYERS}  # from a layer on: half of all, on average
+CHANGED_WEIGHTS = {False: 40_000.0, True: 12_000.0}  # operations for each weight: random changes are drawn one by one
 ENOUGH_TESTS = "as many tell it closely enough"
 
 
@@ -36,7 +37,8 @@ def _planned(work: Workload, share: float, speed: float, brief: bool) -> Planned
     tests = min(work.tests, MOST_TESTS, max(LEAST_TESTS, power_of_two(share / each / (1 + 1 / TESTS_PER_TRAIN))))
     fits = tests == min(work.tests, MOST_TESTS) and not brief
     trains = min(work.samples, power_of_two((MOST_TESTS if fits else max(LEAST_TESTS, tests)) / TESTS_PER_TRAIN))
-    stage = PlannedStage(name=NAME, samples=trains, tests=tests, brief=brief, seconds=(tests + trains) * each)
+    seconds = (tests + trains) * each + CHANGED_WEIGHTS[brief] * work.weights / speed
+    stage = PlannedStage(name=NAME, samples=trains, tests=tests, brief=brief, seconds=seconds)
     if tests == work.tests and not brief:
         return stage
     why = ENOUGH_TESTS if fits else TOO_LONG.format(exact=readable_seconds(work.tests * each))

@@ -9,7 +9,7 @@ Token ids have no small changes; there the same is done to what their embedding 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,12 +17,12 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from audit.maths.blocks import HELD, blocks
 from audit.measures.consequences.block import Kind
-from audit.measures.consequences.samples import Answers, Samples, is_table
+from audit.measures.consequences.samples import Answers, Samples, input_spread
 from audit.measures.contract import Audit
-from audit.model.base import Part
 from audit.network import DenseLayer
 from audit.network.hooks import Replay, hooked, modules_with_weights, scores
 
@@ -32,7 +32,6 @@ NO_PLACE = (
 )
 LOOK_UPS = ("embedding", "gather")  # what files call an embedding
 FEW = 16  # samples that show what an embedding answers
-SPREAD_SAMPLES = 1024  # train samples, evenly picked, that the spread of an input is measured on
 
 
 class Place(Protocol):
@@ -60,7 +59,7 @@ class Input:
     def scores(self, samples: Samples, rows: slice, u: Tensor) -> Tensor:
         """Adds s ∘ u to the samples."""
         x = samples.fed(samples.x[rows])
-        change = _filled(u, len(x)) * self.spread.to(x.device)
+        change = (_filled(u, len(x)) * self.spread).to(x.device)
         return scores(samples.network, x + change.reshape(x.shape).to(x.dtype))[: len(u)]
 
 
@@ -75,7 +74,7 @@ class Embedded:
     def scores(self, samples: Samples, rows: slice, u: Tensor) -> Tensor:
         """Adds s ∘ u to the embedding's answer."""
         x = samples.fed(samples.x[rows])
-        change = _filled(u, len(x)) * self.spread.to(x.device)
+        change = (_filled(u, len(x)) * self.spread).to(x.device)
 
         def add(_module: nn.Module, _inputs: tuple[Tensor, ...], answer: Tensor) -> Tensor:
             return answer + change.reshape(answer.shape).to(answer.dtype)
@@ -96,22 +95,6 @@ def find_place(audit: Audit) -> Place | None:
         spread = input_spread(audit)
         return Input(spread) if bool((spread > 0).any()) else None
     return _embedding(audit)
-
-
-def input_spread(audit: Audit) -> Tensor:
-    """Of each number [d]: of a table each column's own; else one for all, and 0 for tokens and masks beside them."""
-    x = audit.train.x
-    rows = np.unique(np.linspace(0, len(x) - 1, min(SPREAD_SAMPLES, len(x))).astype(int))
-    few = x[rows].flatten(1)
-    mean = few.mean(0, dtype=torch.float64)
-    variance = sum(((few[row].double() - mean).square() for row in range(len(few))), torch.zeros_like(mean)) / len(few)
-    if is_table(audit.data.train, audit.data.features) and not audit.model.input.parts:
-        return variance.sqrt()
-    spread = torch.zeros_like(mean)
-    for part in audit.model.input.parts or (Part("", tuple(x.shape[1:]), x.dtype, 0),):
-        if part.is_continuous:
-            spread[part.start : part.stop] = variance[part.start : part.stop].mean().sqrt()
-    return spread
 
 
 def _embedding(audit: Audit) -> Place | None:
@@ -152,15 +135,12 @@ def noisy(
     place: Place, samples: Samples, sizes: Sequence[float], draws: int, seed: Sequence[int]
 ) -> dict[float, list[Answers]]:
     """Answers to samples with noise of each size, for each draw; all sizes share the draws' directions ξ."""
-
-    def noise(draw: int) -> Callable[[int], Tensor]:
-        rng = np.random.default_rng([*seed, draw])  # drawn row by row, so that the chunk makes no difference
-        return lambda rows: torch.from_numpy(rng.standard_normal((rows, len(place.spread))))
-
     found: dict[float, list[Answers]] = {size: [] for size in sizes}
     for draw in range(draws):
+        rng = np.random.default_rng([*seed, draw])  # drawn row by row, so that the chunk makes no difference
         parts: dict[float, list[Answers]] = {size: [] for size in sizes}
-        for rows, xi in _drawn(samples, noise(draw)):
+        for rows in samples.blocks():
+            xi = torch.from_numpy(rng.standard_normal((rows.stop - rows.start, len(place.spread))))
             with torch.no_grad():
                 for size in sizes:
                     parts[size].append(samples.answers(rows, place.scores(samples, rows, size * xi)))
@@ -169,18 +149,12 @@ def noisy(
     return found
 
 
-def _drawn(samples: Samples, noise: Callable[[int], Tensor]) -> Iterator[tuple[slice, Tensor]]:
-    device = next(iter(samples.network.parameters())).device
-    for rows in samples.blocks():
-        yield rows, noise(rows.stop - rows.start).to(device)
-
-
 def worst_step(place: Place, samples: Samples, size: float) -> Answers:
     """Answers to samples moved by u = ε √d g/‖g‖; one without a gradient stays where it is."""
     parts = []
     for rows in samples.blocks():
         y = samples.y[rows]
-        u = torch.zeros(len(y), len(place.spread), dtype=torch.float64, device=_device(samples)).requires_grad_()
+        u = torch.zeros(len(y), len(place.spread), dtype=torch.float64).requires_grad_()
         f = place.scores(samples, rows, u)
         slope = samples.loss.gradient(f.detach().double(), y.to(f.device)).to(f.dtype)
         (g,) = torch.autograd.grad(f, u, slope, allow_unused=True)
@@ -192,26 +166,23 @@ def worst_step(place: Place, samples: Samples, size: float) -> Answers:
     return Answers.joined(parts)
 
 
-def _device(samples: Samples) -> torch.device:
-    return next(iter(samples.network.parameters())).device
-
-
 # Small changes of the weights. Rounding is symmetric, one step per tensor: Δ = max |w| / 127, w′ = Δ round(w/Δ);
 # matrices and kernels, not biases and normalisations. Random changes of a layer have exactly the norm ε ‖W‖; those of
-# neurons are δw_j = ε ξ_j w_j. Draws come in pairs +δ and −δ, whose mean is free of the slope of the loss.
+# neurons are δw_j = ε ξ_j w_j. Each is made to both sides, +δ and −δ, whose mean is free of the slope of the loss.
 
 
 LEVELS = 127  # steps of a signed byte to either side of 0
 
 
 @contextmanager
-def changed(weights: Sequence[Tensor], changes: Sequence[Tensor]) -> Iterator[None]:
-    """The weights moved for a while, and brought back to the last bit whatever happens."""
+def changed(weights: Sequence[Tensor], changes: Sequence[Tensor], size: float = 1.0) -> Iterator[None]:
+    """The weights moved for a while by `size` times the changes, and brought back to the last bit whatever happens."""
     before = [weight.clone() for weight in weights]
     try:
         with torch.no_grad():
             for weight, change in zip(weights, changes, strict=True):
-                weight.add_(change.to(weight.device, weight.dtype))
+                for rows in _rows(weight):
+                    weight[rows] += (size * change[rows]).to(weight.device, weight.dtype)
         yield
     finally:
         with torch.no_grad():
@@ -228,28 +199,35 @@ def rounding(network: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
 def _rounding(weight: Tensor) -> Tensor:
     """What rounding adds, computed in double precision, a few rows at a time, and kept in the weight's own."""
     found, step = torch.empty_like(weight), max(float(weight.max()), -float(weight.min())) / LEVELS
-    for rows in blocks(len(weight), weight[0].numel(), HELD):
+    for rows in _rows(weight):
         precise = weight[rows].double()
         found[rows] = (precise / step).round() * step - precise if step > 0 else 0.0
     return found
 
 
-def directions(weight: Tensor, pairs: int, seed: Sequence[int], by_neuron: bool) -> Iterator[Tensor]:
-    """Changes of W [out, …] for ε = 1: of norm ‖W‖ in a random direction, or each row by a random share of itself.
+def _rows(weight: Tensor) -> Iterator[slice]:
+    """A few at a time: a large layer's changes take as much memory as all the rest."""
+    return blocks(len(weight), weight[0].numel(), HELD)
 
-    Each is good until the next one is asked for.
-    """
+
+def directions(weight: Tensor, pairs: int, seed: Sequence[int], by_neuron: bool) -> Iterator[Tensor]:
+    """Changes of W [out, …] for ε = 1: of norm ‖W‖ in a random direction, or each row by a random share of itself."""
+    size = _norm(weight)
     for pair in range(pairs):
         rng = np.random.default_rng([*seed, pair])
         if by_neuron:
             shares = torch.from_numpy(rng.standard_normal(len(weight))).reshape(-1, *[1] * (weight.dim() - 1))
-            delta = shares.to(weight.dtype) * weight.detach().cpu()
-        else:
-            delta = torch.from_numpy(rng.standard_normal(tuple(weight.shape)))
-            delta *= float(torch.linalg.vector_norm(weight, dtype=torch.float64)) / float(delta.norm())
-        delta = delta.to(weight.dtype)  # a large layer's changes take as much memory as all the rest
-        yield delta
-        yield delta.neg_()
+            yield shares.to(weight.dtype) * weight.detach().cpu()
+            continue
+        delta, drawn = torch.empty(weight.shape, dtype=weight.dtype), weight[:0].cpu().numpy().dtype.type
+        for rows in _rows(delta):
+            delta[rows] = torch.from_numpy(rng.standard_normal(tuple(delta[rows].shape), drawn))
+        yield delta.mul_(size / _norm(delta))
+
+
+def _norm(weight: Tensor) -> float:
+    parts = [torch.linalg.vector_norm(weight[rows], dtype=torch.float64) for rows in _rows(weight)]
+    return float(torch.linalg.vector_norm(torch.stack(parts)))
 
 
 @dataclass(frozen=True)
@@ -281,18 +259,42 @@ def moved(
             assert isinstance(weight, Tensor)
             for kind in (kind for kind in sizes if sizes[kind]):
                 by_neuron = kind == "neurons-noise"
-                for draw, delta in enumerate(directions(weight, pairs, (seed, place, by_neuron), by_neuron)):
+                for pair, delta in enumerate(directions(weight, pairs, (seed, place, by_neuron), by_neuron)):
+                    behind = Behind.of(samples, layer, run, delta.to(weight.device))
                     for size in sizes[kind]:
-                        with changed([weight], [size * delta]):
-                            f = _behind(layer, run, samples, rows)
-                        samples.fill(found[Moved(layer.name, kind, size)][draw], rows, f[: rows.stop - rows.start])
+                        answers = found[Moved(layer.name, kind, size)]
+                        for draw, step in ((2 * pair, size), (2 * pair + 1, -size)):
+                            samples.fill(answers[draw], rows, behind.scores(step)[: rows.stop - rows.start])
     return found
 
 
-@torch.no_grad()
-def _behind(layer: DenseLayer, run: Replay, samples: Samples, rows: slice) -> Tensor:
-    """Scores with the layer's weights as they are now."""
-    if layer.calls > 1 or layer.tied_with:  # its weights also act elsewhere
-        return scores(samples.network, samples.fed(samples.x[rows]))
-    module = samples.network.get_submodule(layer.module)
-    return run.again(layer.module, [module(x) for x, _ in run.calls[layer.module]])
+@dataclass(frozen=True)
+class Behind:
+    """Scores with a layer's weights moved along a direction."""
+
+    samples: Samples
+    layer: DenseLayer
+    run: Replay
+    delta: Tensor  # [out, …]
+    steps: Sequence[Tensor] | None  # what it adds to each answer, which is linear in the weights; None: they act twice
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, samples: Samples, layer: DenseLayer, run: Replay, delta: Tensor) -> Behind:
+        """One product with the direction serves all sizes, to both sides."""
+        if layer.calls > 1 or layer.tied_with:
+            return cls(samples, layer, run, delta, None)
+        module = samples.network.get_submodule(layer.module)
+        weights = {"weight": delta} | ({"bias": delta.new_zeros(len(delta))} if layer.bias else {})
+        steps = [functional_call(module, weights, (x,)) for x, _ in run.calls[layer.module]]
+        return cls(samples, layer, run, delta, steps)
+
+    @torch.no_grad()
+    def scores(self, size: float) -> Tensor:
+        """Of all samples that were run, with W + size · δW."""
+        network, module = self.samples.network, self.layer.module
+        if self.steps is not None:
+            calls = zip(self.run.calls[module], self.steps, strict=True)
+            return self.run.again(module, [z + size * step for (_, z), step in calls])
+        with changed([network.get_parameter(f"{module}.weight".lstrip("."))], [self.delta], size):
+            return scores(network, self.run.x)

@@ -118,7 +118,8 @@ def measure_consequences(audit: Audit, effort: Effort) -> Consequences:
     test = Samples.of(audit, audit.test, effort.tests)
     train = Samples.of(audit, audit.train, effort.trains)
     place, seed = find_place(audit), audit.settings.seed
-    trial = Trial(place, spread_over(audit.layers, effort.layers), effort)
+    weights, changes = rounding(audit.network)
+    trial = Trial(place, spread_over(audit.layers, effort.layers), effort, (weights, changes))
     here, there = (dict(trial.effects(some, (seed, split))) for some, split in ((test, TEST), (train, TRAIN)))
     broken = [change for change in here if not (here[change].finite and there[change].finite)]
     before = next(iter(here.values())).before
@@ -129,7 +130,6 @@ def measure_consequences(audit: Audit, effort: Effort) -> Consequences:
         columns += [effect.score_differences()]
     means, outputs = Means(columns, audit.bootstrap, TEST), test.unchanged.shape[1]
     error = None if before.wrong is None else float(before.wrong.mean())
-    weights, changes = rounding(audit.network)
     return Consequences(
         samples=len(test),
         train_samples=len(train),
@@ -168,6 +168,7 @@ class Trial:
     place: Place | None
     layers: Sequence[DenseLayer]
     effort: Effort
+    rounding: tuple[Sequence[Tensor], Sequence[Tensor]]  # weights, and what 8 bits add to them
 
     def effects(self, samples: Samples, seed: tuple[int, int]) -> Iterator[tuple[Change, Effect]]:
         """On one split, in the order of the report. Weights move the same way on both splits."""
@@ -176,7 +177,7 @@ class Trial:
             for size, after in noisy(self.place, samples, effort.sizes, effort.draws, seed).items():
                 yield Change("input-noise", size), Effect(before, after, shared=False)
             yield Change("input-worst", WORST), Effect(before, [worst_step(self.place, samples, WORST)], shared=False)
-        with changed(*rounding(samples.network)):
+        with changed(*self.rounding):
             rounded = everything(samples)
         yield Change("weights-rounded"), Effect(before, [rounded], shared=False)
         sizes: dict[Kind, tuple[float, ...]] = {"weights-noise": effort.sizes, "neurons-noise": effort.neurons}

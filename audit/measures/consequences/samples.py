@@ -20,10 +20,12 @@ from audit.maths.intervals import score_bounds, student_quantile
 from audit.maths.resample import Bootstrap, interval
 from audit.maths.shares import wilson
 from audit.measures.contract import Audit
-from audit.model.base import as_fed, filled
+from audit.model.base import Part, as_fed, filled
 from audit.network.hooks import scores
 from audit.network.loss import Loss, SquaredError
 from audit.network.records import Records
+
+SPREAD_SAMPLES = 1024  # train samples, evenly picked, that the spread of an input is measured on
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,22 @@ class Samples:
 def is_table(split: Split, features: tuple[str, ...] | None) -> bool:
     """Whether every number of a sample is a column with a unit of its own."""
     return features is not None and split.x.ndim == 2 and len(features) == split.x.shape[1]
+
+
+def input_spread(audit: Audit) -> Tensor:
+    """Of each number [d]: of a table each column's own; else one for all, and 0 for tokens and masks beside them."""
+    x = audit.train.x
+    rows = np.unique(np.linspace(0, len(x) - 1, min(SPREAD_SAMPLES, len(x))).astype(int))
+    few = x[rows].flatten(1)
+    mean = few.mean(0, dtype=torch.float64)
+    variance = sum(((few[row].double() - mean).square() for row in range(len(few))), torch.zeros_like(mean)) / len(few)
+    if is_table(audit.data.train, audit.data.features) and not audit.model.input.parts:
+        return variance.sqrt()
+    spread = torch.zeros_like(mean)
+    for part in audit.model.input.parts or (Part("", tuple(x.shape[1:]), x.dtype, 0),):
+        if part.is_continuous:
+            spread[part.start : part.stop] = variance[part.start : part.stop].mean().sqrt()
+    return spread
 
 
 # What a change did to n samples: means of paired differences, with their intervals.

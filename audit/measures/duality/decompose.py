@@ -154,7 +154,7 @@ def _sharp_part(w: Tensor, s: Tensor, count: int) -> Part:
 def _pair_columns(duals: Duals, numbers: LayerPairs, found: Projections) -> PairColumns:
     """All directions, kept or not, by projections on the means themselves; and the kept ones."""
     alive = numbers.alive
-    on_mean_g, on_mean_w = duals.project(torch.stack([numbers.mean_g, numbers.mean_w]))[alive].unbind(1)
+    on_mean_g, on_mean_w = duals.on(numbers.mean_g, numbers.mean_w)[alive].unbind(1)
     s, squared, gap = numbers.s[alive], numbers.squared_norm[alive], numbers.gap[alive]
     return PairColumns(
         target=_array(torch.where(squared > 0, 0.0, gap)),

@@ -9,8 +9,9 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from audit.maths.blocks import HELD
 from audit.measures.duality.basis import Vectors
-from audit.measures.duality.pairs import Dual, PairChunk, Pairs, Shift, dual_weights
+from audit.measures.duality.pairs import Dual, PairChunk, Pairs, Shift, dual_weights, rows_of
 from audit.network import DenseLayer
 from audit.network.capture import Capture
 from audit.network.hooks import hooked
@@ -59,10 +60,10 @@ class LayerPairs:
         """⟨Δl⟩ over the pairs in use."""
         return float(self.gap[self.alive].mean())
 
-    @property
+    @cached_property
     def mean_term(self) -> float:
         """μ_g·μ_w over all directions."""
-        return float((self.mean_g * self.mean_w).sum())
+        return _dot(self.mean_g, self.mean_w)
 
     @property
     def target_term(self) -> float:
@@ -74,27 +75,28 @@ class LayerPairs:
         """⟨‖ΔW‖²⟩, the paper's Eq. 12."""
         return float(self.squared_norm[self.alive].mean())
 
-    @property
+    @cached_property
     def total_w(self) -> float:
         """T_w = ⟨‖ΔW‖²⟩ − ‖⟨ΔW⟩‖²."""
-        return _variance(self.second_moment_w, float(self.mean_w.square().sum()))
+        return _variance(self.second_moment_w, _dot(self.mean_w, self.mean_w))
 
-    @property
+    @cached_property
     def total_g(self) -> float:
         """T_g = ⟨Δl²/‖ΔW‖²⟩ − ‖⟨g⟩‖²."""
         second = (self.s * self.gap)[self.alive].mean()
-        return _variance(float(second), float(self.mean_g.square().sum()))
+        return _variance(float(second), _dot(self.mean_g, self.mean_g))
 
 
 class Duals:
     """The dual weights of all pairs at one layer, chunk by chunk, walked over as often as needed.
 
-    A pseudo-inverse costs more than the rest of a walk: those of token-wise layers are held if they fit into memory.
+    A pseudo-inverse, or a product with a large W, costs more than the rest of a walk: then they are held if they fit.
     """
 
     def __init__(self, pairs: Pairs, layer: DenseLayer) -> None:
         self.pairs, self.layer = pairs, layer
-        self.W = layer.weight(pairs.capture.network).double()
+        W = layer.weight(pairs.capture.network)
+        self.W = W.double() if W.numel() <= HELD else W  # a large one stays as it is, and so do sums of its size
 
     @property
     def tolerance(self) -> float:
@@ -118,11 +120,17 @@ class Duals:
         """ΔW_k·E_n of all pairs  [K, N]; E [N, out, in]."""
         return torch.cat([dual.project(E) for dual in self])
 
+    def on(self, *matrices: Tensor) -> Tensor:
+        """ΔW_k·M of all pairs  [K, M], for matrices like W."""
+        if self.W.numel() <= HELD:
+            return self.project(torch.stack(matrices))
+        return torch.stack([torch.cat([dual.inner(M) for dual in self]) for M in matrices], 1)
+
     @cached_property
     def _all(self) -> list[Dual] | None:
-        """Those of a token-wise layer, where they fit; None of others."""
+        """Those of a token-wise or a large layer, where they fit; None of others."""
         numbers = len(self.pairs) * self.layer.tokens * (self.layer.in_features + self.layer.out_features)
-        held = self.layer.tokens > 1 and 8 * numbers <= self.pairs.room
+        held = (self.layer.tokens > 1 or self.W.numel() > HELD) and 8 * numbers <= self.pairs.room
         return [self._of(chunk) for chunk in self.pairs] if held else None
 
     def _of(self, chunk: PairChunk) -> Dual:
@@ -138,8 +146,10 @@ def measure_pairs(duals: Duals, checked: int | None = None) -> LayerPairs:
     for chunk, dual in duals.beside_pairs():
         gap, squared = chunk.test.loss - chunk.partner.loss, dual.squared_norm()
         alive = dual.alive.double()
-        sum_w += dual.weighted_sum(alive)
-        sum_g += dual.weighted_sum(torch.where(squared > 0, alive * gap / squared.clamp(min=1e-300), 0.0))
+        effective = torch.where(squared > 0, alive * gap / squared.clamp(min=1e-300), 0.0)
+        for rows in rows_of(sum_w):
+            sum_w[rows] += dual.weighted_sum(alive, rows)
+            sum_g[rows] += dual.weighted_sum(effective, rows)
         error = torch.zeros_like(gap)
         if checked is None or chunk.positions.start < checked:
             if not elsewhere:
@@ -154,8 +164,14 @@ def measure_pairs(duals: Duals, checked: int | None = None) -> LayerPairs:
     alive, gap, squared, error = (torch.cat(column) for column in zip(*columns, strict=True))
     used = max(1, int(alive.sum()))
     return LayerPairs(
-        alive, gap, squared, sum_w / used, sum_g / used, error, worst, duals.tolerance * max(1.0, largest), elsewhere
+        *(alive, gap, squared, sum_w.div_(used), sum_g.div_(used), error, worst),
+        tolerance=duals.tolerance * max(1.0, largest),
+        used_elsewhere=elsewhere,
     )
+
+
+def _dot(A: Tensor, B: Tensor) -> float:
+    return sum(float((A[rows].double() * B[rows].double()).sum()) for rows in rows_of(A))
 
 
 def _dual_losses(duals: Duals, chunk: PairChunk, dual: Dual) -> Tensor:
@@ -179,8 +195,8 @@ def _used_elsewhere(duals: Duals, chunk: PairChunk, dual: Dual, dual_loss: Tenso
 
 def _really(duals: Duals, chunk: PairChunk, dual: Dual, k: int) -> Tensor:
     """l(w*, x) of pair k, with the weights themselves changed."""
-    dW, one = dual.u[k].T @ dual.p[k], slice(k, k + 1)
-    return loss_with(duals.pairs.capture, duals.layer, dW, chunk.x[one], chunk.test.y[one])
+    one = slice(k, k + 1)
+    return loss_with(duals.pairs.capture, duals.layer, dual.one(k), chunk.x[one], chunk.test.y[one])
 
 
 def _answer_error(chunk: PairChunk, layer: DenseLayer, dual: Dual) -> float:
@@ -213,13 +229,15 @@ def shifted_losses(capture: Capture, layer: DenseLayer, shift: Shift, x: Tensor,
 
 
 @torch.no_grad()
-def loss_with(capture: Capture, layer: DenseLayer, dW: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Loss of one sample with the layer's weights really changed by dW [out, in], wherever they are used."""
+def loss_with(capture: Capture, layer: DenseLayer, dual: Dual, x: Tensor, y: Tensor) -> Tensor:
+    """Loss of one sample with the layer's weights really changed by its ΔW, wherever they are used."""
     weight = capture.network.get_submodule(layer.module).weight
     assert isinstance(weight, Tensor)
     own = weight.clone()
     try:
-        weight.add_(dW.reshape(weight.shape))
+        for rows in rows_of(layer.weight(capture.network)):
+            dW = dual.weighted_sum(torch.ones(1, dtype=dual.u.dtype, device=dual.u.device), rows)
+            weight[rows] += dW.reshape(weight[rows].shape)
         return next(capture.forward(x, y)).loss[0]
     finally:
         weight.copy_(own)

@@ -19,7 +19,7 @@ from audit.measures.duality.block import DualityBlock
 from audit.measures.duality.card import CARDS
 from audit.measures.duality.decompose import Decomposition, decompose
 from audit.measures.duality.layer_pairs import Duals, LayerPairs, measure_pairs
-from audit.measures.duality.pairs import Nearest, Pairs, asked_for, nearest_partners
+from audit.measures.duality.pairs import Nearest, Pairs, asked_for, nearest_partners, norm
 from audit.measures.duality.report_blocks import (
     NO_PAIRS,
     approximation,
@@ -215,7 +215,7 @@ class DualityFold:
         activations = self._activations_at(duals.layer, duals.pairs)
         lines = Lines(activations, duals.layer)
         curvatures = found.projections.values[: len(directions)].tolist()
-        widths = flatness_widths(lines, directions, curvatures, float(duals.W.norm()))
+        widths = flatness_widths(lines, directions, curvatures, norm(duals.W))
         return replace(block, widths=widths, width_samples=len(activations.x))
 
     def _activations_at(self, layer: DenseLayer, pairs: Pairs) -> LayerActivations:

@@ -62,7 +62,8 @@ class Pairs:
     @cached_property
     def _all(self) -> list[PairChunk] | None:
         """All chunks, or None where they do not fit."""
-        return all_within(self.room, self._run(), PairChunk.bytes)
+        count = -(-len(self) // self.capture.forward_size)
+        return all_within(self.room, self._run(), count, PairChunk.bytes)
 
     def _run(self) -> Iterator[PairChunk]:
         train, test = self._audit.train, self._audit.test
@@ -193,9 +194,18 @@ class Dual:
             return torch.cat([(u.mT @ p).square().sum((1, 2)) for u, p in self._blocks(self._weights)])
         return ((self.u @ self.u.mT) * (self.p @ self.p.mT)).sum((1, 2)).clamp(min=0)
 
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Σ_k weights_k ΔW_k  [out, in]; weights [k]."""
-        return (self.u * weights[:, None, None]).flatten(0, 1).T @ self.p.flatten(0, 1)
+    def weighted_sum(self, weights: Tensor, rows: slice) -> Tensor:
+        """Some rows of Σ_k weights_k ΔW_k  [rows, in]; weights [k]."""
+        return (self.u[..., rows] * weights[:, None, None]).flatten(0, 1).T @ self.p.flatten(0, 1)
+
+    def one(self, k: int) -> Dual:
+        """Of pair k alone."""
+        return Dual(self.u[k : k + 1], self.p[k : k + 1], self.alive[k : k + 1])
+
+    def inner(self, M: Tensor) -> Tensor:
+        """ΔW_k·M [k] of a large M [out, in]."""
+        parts = (torch.einsum("kto,kto->k", self.u[..., rows], self.p @ M[rows].double().T) for rows in rows_of(M))
+        return sum(parts, self.u.new_zeros(len(self.u)))
 
     def project(self, E: Tensor) -> Tensor:
         """ΔW_k·E_n = Σ_t u_tᵀ E_n p_t  [k, N]; E [N, out, in]. Whichever way has the smaller numbers in between."""
@@ -236,10 +246,20 @@ class Dual:
         return lambda x: (x.to(p) @ p.mT) @ u
 
 
+def rows_of(M: Tensor) -> Iterator[slice]:
+    """A few rows of a matrix as large as W at a time; all at once where it is small."""
+    return blocks(len(M), M.shape[1], HELD)
+
+
+def norm(M: Tensor) -> float:
+    """‖M‖ in double precision."""
+    return float(torch.stack([M[rows].double().norm() for rows in rows_of(M)]).norm())
+
+
 def dual_weights(W: Tensor, x: Tensor, x_test: Tensor) -> Dual:
-    """ΔW of each pair; x [k, T, in] the train partners, x_test [k, T, in], float64."""
-    u = (x_test - x) @ W.T
-    scale = W.norm() * (x.flatten(1).norm(dim=1) + x_test.flatten(1).norm(dim=1))
+    """ΔW of each pair of W [out, in]; x [k, T, in] the train partners, x_test [k, T, in], float64."""
+    u = torch.cat([(x_test - x) @ W[rows].double().T for rows in rows_of(W)], -1)
+    scale = norm(W) * (x.flatten(1).norm(dim=1) + x_test.flatten(1).norm(dim=1))
     u = torch.where((u.flatten(1).norm(dim=1) <= ROUNDING * scale)[:, None, None], torch.zeros_like(u), u)
     alive = (x != 0).flatten(1).any(1)
     if x.shape[1] == 1:

@@ -35,7 +35,7 @@ def beside(stage: PlannedStage, work: Workload) -> float:
     plain = [layer for layer in work.layers if layer.tokens == 1]
     columns = stage.columns**2 * sum(layer.in_features + layer.out_features for layer in plain)
     grams = PAIRED_COLUMNS * stage.columns**2 * len(plain)
-    return DRAWS * DRAWN * work.weights + 2 * columns + grams + SPREAD * work.samples * work.outputs**2
+    return DRAWS * DRAWN * work.weights_over_tokens + 2 * columns + grams + SPREAD * work.samples * work.outputs**2
 
 
 def held(stage: PlannedStage, work: Workload, settings: Settings, size: int) -> float:

@@ -30,7 +30,7 @@ from audit.maths.gram import ColumnPairs
 from audit.maths.shares import Z95
 from audit.measures.flatness.block import LayerFlatness, NetworkFlatness
 from audit.network import DenseLayer
-from audit.network.random_signs import Estimate, LayerForms, SignSums
+from audit.network.random_signs import Estimate, LayerForms, SignSums, sum_of_squares
 from audit.network.record import LayerProducts, LayerRecord
 from audit.network.second_derivatives import MOST_PROBES, gram_root, is_probed, probes, signs
 from audit.report.fields import Interval
@@ -180,7 +180,7 @@ def sampled_layer(curvature: SampledCurvature, layer: DenseLayer) -> LayerFlatne
     curved, residual = layer.name in curvature.residuals.curved, curvature.residuals.traces.get(layer.name)
     forms = curvature.sums.layers[layer.name]
     pairs = curvature.pairs(layer)
-    norm2 = float(layer.weight(curvature.capture.network).double().square().sum())
+    norm2 = float(sum_of_squares(layer.weight(curvature.capture.network)))
     low = float(pairs.values[0]) if len(pairs.values) else 0.0
     trace = float(forms.trace.value)
     return LayerFlatness(

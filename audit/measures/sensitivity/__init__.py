@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from audit.maths.blocks import DENSE_LIMIT
 from audit.measures.workload import BACKWARD, EIGH, SIGNED, Demand, Sampled, Workload
 from audit.report.conduct import PlannedStage
 from audit.settings import Settings
 
+ITERATED = 4000.0  # operations for each weight until an iteration knows its matrix's norm
 PADDED = "Left out: the scores at positions without a label, of which nothing is asked, would count like the others."
 
 
@@ -23,8 +25,9 @@ def of_a_sample(work: Workload) -> float:
 
 
 def beside(_stage: PlannedStage, work: Workload) -> float:
-    """Operations of the singular values of every layer's weights."""
-    return 4 * sum(min(layer.in_features, layer.out_features) * layer.weights for layer in work.layers)
+    """Operations of the largest singular value of every layer's weights: of a large one, by iteration."""
+    sides = ((min(layer.in_features, layer.out_features), layer.weights) for layer in work.layers)
+    return sum(4 * side * weights if side <= DENSE_LIMIT else ITERATED * weights for side, weights in sides)
 
 
 def held(_stage: PlannedStage, work: Workload, _settings: Settings, _size: int) -> float:

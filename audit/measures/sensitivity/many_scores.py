@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from audit.maths.decompositions import eigh, smallest_singular_value, spectral_norm
+from audit.maths.decompositions import eigh, smallest_singular_value
+from audit.maths.gram import spectral_norm
 from audit.measures.contract import Audit
 from audit.measures.sensitivity.columns import Array, InputColumns, LayerColumns, column
 from audit.measures.sensitivity.maps import first_layer

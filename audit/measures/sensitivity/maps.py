@@ -11,7 +11,8 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.maths.blocks import in_blocks
-from audit.maths.decompositions import LocalMap, largest_singular_value, smallest_singular_value, spectral_norm
+from audit.maths.decompositions import LocalMap, largest_singular_value, smallest_singular_value
+from audit.maths.gram import spectral_norm
 from audit.measures.contract import Audit
 from audit.measures.sensitivity.columns import (
     Array,

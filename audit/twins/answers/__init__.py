@@ -99,6 +99,7 @@ def _named(block: Twins) -> list[tuple[str, int]]:
 LISTED = 50  # labels in doubt that a report names
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 STARTS = {"torch": "PyTorch's start", "glorot": "Glorot's start", "he": "He's start"}
+NO_OUTCOMES = "no outcomes were kept"
 NO_LABELS = "the samples have no class labels"
 
 
@@ -124,7 +125,9 @@ def beside_twins(report: Report, twins: TwinSet, folder: Path, data: Data) -> Tw
         numbers=inner_bands(twins),
         likeness=None if twins.about.tail else likeness(twins),
         curve=curve(twins, report.data.test.samples),
-        held_out=held_out(twins, suspects) if twins.outcomes else HeldOut(why="no outcomes were kept"),
+        held_out=held_out(twins, suspects, _wrong_labels(report))
+        if twins.outcomes
+        else HeldOut(why="no outcomes were kept"),
         errors=whose_errors(report, twins),
         labels=replace(labels, samples=labels.samples[:LISTED]),
         remedies=remedies(twins),
@@ -186,6 +189,12 @@ def _labels(report: Report, twins: TwinSet, data: Data) -> Labels:
     hygiene = None if report.hygiene is None else report.hygiene.suspected_mislabels
     neighbours = None if hygiene is None or hygiene.count is None else [each.index for each in hygiene.suspects]
     return labels_in_doubt(twins, _given(data), data.classes, neighbours)
+
+
+def _wrong_labels(report: Report) -> float:
+    """The largest share of train labels that may be wrong beyond those of test, where neighbours say that some are."""
+    bounds = None if report.hygiene is None else report.hygiene.suspected_mislabels.estimated_rate_ci95
+    return bounds[1] if bounds is not None and bounds[0] > 0 else 0.0
 
 
 def _given(data: Data) -> NDArray[np.int64]:

@@ -159,7 +159,7 @@ CLEARLY = 0.1  # of the held-out error, that a difference must have to be called
 NO_HALVES = "two or more twins on a half of the train samples are needed"
 DOUBT = (
     "twins do better on test than on train samples that they have not seen, as they would if test were easier or "
-    "partly in train; but train labels that they contradict account for it"
+    "partly in train; but train labels that are probably wrong account for it"
 )
 
 Array = NDArray[np.float64]
@@ -173,8 +173,12 @@ class Seen:
     values: Array  # [m] share of wrong answers, or the loss, in the mean over the twins that have not seen the sample
 
 
-def held_out(twins: TwinSet, suspects: Collection[int] = ()) -> HeldOut:
-    """The comparison; `suspects` are positions of train samples whose labels are probably wrong."""
+def held_out(twins: TwinSet, suspects: Collection[int] = (), wrong_labels: float = 0.0) -> HeldOut:
+    """The comparison; `suspects` are positions of train samples whose labels are probably wrong.
+
+    `wrong_labels` is how large a share of all train labels may be so, by their neighbours: as many more mistakes there
+    say nothing of test.
+    """
     chosen = [
         (twin, outcomes)
         for twin, outcomes in zip(twins.twins, twins.outcomes, strict=True)
@@ -188,10 +192,9 @@ def held_out(twins: TwinSet, suspects: Collection[int] = ()) -> HeldOut:
     difference, error = _difference(test, seen.values)
     clean = seen.values[~np.isin(seen.rows, list(suspects))]
     verdict, why = _verdict_on_split(difference, error, float(seen.values.mean())), None
-    if (
-        verdict == "easier"
-        and suspects
-        and _verdict_on_split(*_difference(test, clean), float(clean.mean())) != "easier"
+    if verdict == "easier" and (
+        -difference - Z95 * error <= wrong_labels
+        or (suspects and _verdict_on_split(*_difference(test, clean), float(clean.mean())) != "easier")
     ):
         verdict, why = "cannot tell", DOUBT
     return HeldOut(

@@ -9,6 +9,7 @@ from calibration_cases import measured, outcome
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import calibration as reference
+from tolerances import EXACT, ROUNDING, SOLVED
 
 from audit.maths.resample import Bootstrap
 from audit.measures.calibration.confidence import Answers
@@ -26,10 +27,10 @@ def test_temperature_and_loss_agree_with_the_slow_way(classes: int) -> None:
     assert found is not None and found.temperature is not None
     rows, labels = test.scores.tolist(), test.labels.tolist()
     assert found.temperature == pytest.approx(reference.temperature(rows, labels, 0.01, 100.0), rel=FOUND)
-    assert found.loss == pytest.approx(reference.loss(rows, labels, found.temperature), rel=1e-10)
+    assert found.loss == pytest.approx(reference.loss(rows, labels, found.temperature), rel=EXACT)
     c = [max(reference.softmax([f / found.temperature for f in row])) for row in rows]
     right = (1 - test.wrong).tolist()  # type: ignore[operator]
-    assert found.ece == pytest.approx(reference.ece(c, right, reference.bins(c)), rel=1e-9)
+    assert found.ece == pytest.approx(reference.ece(c, right, reference.bins(c)), rel=SOLVED)
 
 
 @settings(max_examples=30, deadline=None)
@@ -40,8 +41,8 @@ def test_louder_scores_need_a_temperature_that_much_higher(seed: int, factor: fl
     one, other = (fit_temperature(answers_of(each), Bootstrap(20, 0)) for each in (test, loud))
     assert one.skipped == other.skipped
     if one.temperature is not None and one.temperature_ci95 is not None:
-        assert other.temperature == pytest.approx(factor * one.temperature, rel=1e-9)
-        assert other.temperature_ci95 == pytest.approx([factor * end for end in one.temperature_ci95], rel=1e-9)
+        assert other.temperature == pytest.approx(factor * one.temperature, rel=SOLVED)
+        assert other.temperature_ci95 == pytest.approx([factor * end for end in one.temperature_ci95], rel=SOLVED)
         assert (other.loss, other.ece) == (pytest.approx(one.loss), pytest.approx(one.ece))
 
 
@@ -54,7 +55,7 @@ def test_derivatives_are_those_of_the_loss() -> None:
     (second,) = torch.autograd.grad(first, beta)
     found = slopes_at(m, 0.7)
     expected = [float(part.detach()) for part in (loss, first, second)]
-    assert [found.loss.sum(), found.first.sum(), found.second.sum()] == pytest.approx(expected, rel=1e-12)
+    assert [found.loss.sum(), found.first.sum(), found.second.sum()] == pytest.approx(expected, rel=ROUNDING)
 
 
 def wrong_where(f: np.ndarray, y: np.ndarray) -> Answers:
@@ -82,7 +83,7 @@ def test_extreme_scores_stay_finite() -> None:
     for factor in (1e-200, 1e150):
         scaling = measured(Outcome(factor * test.scores, test.labels, test.loss, test.wrong)).scaling
         assert plain is not None and plain.temperature is not None and scaling is not None
-        assert scaling.temperature == pytest.approx(factor * plain.temperature, rel=1e-9)
+        assert scaling.temperature == pytest.approx(factor * plain.temperature, rel=SOLVED)
         assert (scaling.loss, scaling.ece) == (pytest.approx(plain.loss), pytest.approx(plain.ece))
 
 

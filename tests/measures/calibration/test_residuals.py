@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import calibration as reference
+from tolerances import ROUNDING
 
 from audit.maths.resample import Bootstrap
 from audit.maths.shares import wilson
@@ -35,7 +36,7 @@ def test_coverage_and_bins_agree_with_the_slow_way(outputs: int) -> None:
         there, here = ((part.scores - part.targets)[:, place].tolist() for part in (train, test))
         rmse = float(np.sqrt(np.mean(np.square(there))))
         held = [reference.size_that_holds(there, share) for share in (0.9, 0.95)]
-        assert [part.limit for part in own.coverage] == pytest.approx([rmse, 2 * rmse, *held], rel=1e-12)
+        assert [part.limit for part in own.coverage] == pytest.approx([rmse, 2 * rmse, *held], rel=ROUNDING)
         for part in own.coverage:
             limit = part.limit * (1 + 1e-9)
             assert part.train_within == reference.within(there, limit)

@@ -11,6 +11,7 @@ import torch
 from duality_cases import NETWORKS, AuditMaker, grown, mlp, reference, run, samples
 from hypothesis import HealthCheck, given, settings
 from references.duality import Reference
+from tolerances import EXACT, IDENTITY, LOSSY, ROUNDING, SOLVED
 from torch import nn
 
 from audit.measures.duality.block import DualityBlock
@@ -57,14 +58,14 @@ def test_the_identity_closes(make_audit: AuditMaker, seed: int) -> None:
     audit = make_audit(network, *data, widths=0, bootstrap=10)
     for block in run(audit).layers.values():
         total = sum(block.contribution) + block.remainder.contribution + block.mean_term
-        assert total == pytest.approx(block.gap, rel=1e-12, abs=1e-14)
-        assert sum(np.square(block.sigma_g)) == pytest.approx(block.total_g, rel=1e-11)
-        assert sum(np.square(block.sigma_w)) == pytest.approx(block.total_w, rel=1e-11)
+        assert total == pytest.approx(block.gap, rel=ROUNDING, abs=1e-14)
+        assert sum(np.square(block.sigma_g)) == pytest.approx(block.total_g, rel=IDENTITY)
+        assert sum(np.square(block.sigma_w)) == pytest.approx(block.total_w, rel=IDENTITY)
         assert block.sigma_g == sorted(block.sigma_g, reverse=True)
         assert block.cumulative_w[-1] == pytest.approx(sum(block.sigma_w))
         assert all(c is None or -1 <= c <= 1 for c in block.c)
         split = block.sharp.contribution + block.flat.contribution
-        assert split == pytest.approx(block.gap - block.mean_term, rel=1e-11)
+        assert split == pytest.approx(block.gap - block.mean_term, rel=IDENTITY)
 
 
 def test_a_large_layer_keeps_its_leading_directions_and_the_rest_as_one_lump(
@@ -77,9 +78,11 @@ def test_a_large_layer_keeps_its_leading_directions_and_the_rest_as_one_lump(
     kept = run(make_audit(network, *data, directions=6, widths=2)).layers["0"]
     assert (whole.basis_complete, kept.basis_complete) == (True, False)
     assert (kept.directions, kept.remainder.directions) == (6, 42)
-    assert sum(kept.contribution) + kept.remainder.contribution + kept.mean_term == pytest.approx(kept.gap, rel=1e-12)
-    assert kept.trace_hessian == pytest.approx(whole.trace_hessian, rel=1e-12)
-    assert (kept.total_g, kept.total_w) == pytest.approx((whole.total_g, whole.total_w), rel=1e-12)
+    assert sum(kept.contribution) + kept.remainder.contribution + kept.mean_term == pytest.approx(
+        kept.gap, rel=ROUNDING
+    )
+    assert kept.trace_hessian == pytest.approx(whole.trace_hessian, rel=ROUNDING)
+    assert (kept.total_g, kept.total_w) == pytest.approx((whole.total_g, whole.total_w), rel=ROUNDING)
     by_value = sorted(zip(whole.eigenvalues, whole.sigma_g, whole.contribution, strict=True), reverse=True)[:6]
     mine = sorted(zip(kept.eigenvalues, kept.sigma_g, kept.contribution, strict=True), reverse=True)
     np.testing.assert_allclose(mine, by_value, rtol=1e-5, atol=1e-8)
@@ -103,10 +106,10 @@ def test_rescaling_layers_changes_neither_the_total_nor_the_split(make_audit: Au
     before, after = (run(make_audit(one, *data, widths=0, bootstrap=10)).layers for one in (network, scaled))
     for name in before:
         a, b = before[name], after[name]
-        assert b.gap == pytest.approx(a.gap, rel=1e-9)
+        assert b.gap == pytest.approx(a.gap, rel=SOLVED)
         np.testing.assert_allclose(b.contribution, a.contribution, rtol=1e-6, atol=1e-9 * max(map(abs, a.contribution)))
         assert b.sharp.count == a.sharp.count
-        assert b.total_g * b.total_w == pytest.approx(a.total_g * a.total_w, rel=1e-8)
+        assert b.total_g * b.total_w == pytest.approx(a.total_g * a.total_w, rel=LOSSY)
 
 
 def test_chunks_and_repeated_runs_change_nothing(make_audit: AuditMaker) -> None:
@@ -121,7 +124,7 @@ def test_chunks_and_repeated_runs_change_nothing(make_audit: AuditMaker) -> None
     for other in (run(small), run(fixed)):
         for name, block in a.layers.items():
             mine = other.layers[name]
-            np.testing.assert_allclose(mine.contribution, block.contribution, rtol=1e-9, atol=1e-15)
-            assert mine.ci95.gap == pytest.approx(block.ci95.gap, rel=1e-10)
+            np.testing.assert_allclose(mine.contribution, block.contribution, rtol=SOLVED, atol=1e-15)
+            assert mine.ci95.gap == pytest.approx(block.ci95.gap, rel=EXACT)
             assert mine.max_residual < 1e-12 and mine.sharp.count == block.sharp.count
             assert [w.width is None for w in mine.widths] == [w.width is None for w in block.widths]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from duality_cases import AuditMaker, Tokenwise, grown, mlp, reference, run, samples
+from tolerances import EXACT, ROUNDING, SOLVED
 from torch import Tensor, nn
 from zoo import build
 
@@ -74,7 +75,7 @@ def test_the_measured_residual_is_the_real_one(make_audit: AuditMaker) -> None:
     network, data = grown(Residual(), scale=2.0), samples((6,), "classification", 3)
     block = run(make_audit(copy.deepcopy(network), *data)).layers["inner"]
     truth = reference(network, "inner", data, "classification")
-    assert block.max_residual == pytest.approx(truth.max_residual, rel=1e-9)
+    assert block.max_residual == pytest.approx(truth.max_residual, rel=SOLVED)
 
 
 def test_float32_capture_still_checks_the_duality_in_float64(make_audit: AuditMaker) -> None:
@@ -82,7 +83,7 @@ def test_float32_capture_still_checks_the_duality_in_float64(make_audit: AuditMa
     single, double = (run(make_audit(network, *data, precision=precision)) for precision in ("float32", "float64"))
     for name, block in single.layers.items():
         assert block.skipped is None and block.max_residual < 1e-12
-        assert block.gap == pytest.approx(double.layers[name].gap, rel=1e-12)
+        assert block.gap == pytest.approx(double.layers[name].gap, rel=ROUNDING)
 
 
 def test_test_samples_without_a_partner_are_counted(make_audit: AuditMaker) -> None:
@@ -112,7 +113,7 @@ def test_zero_activations_are_dropped_and_counted(make_audit: AuditMaker) -> Non
     block = run(make_audit(network, x, y, x_test, y_test)).layers["0"]
     truth = reference(network, "0", (x, y, x_test, y_test), "classification")
     assert block.dropped == 17 - len(truth.dw) >= 5 and block.pairs == len(truth.dw)
-    assert block.gap == pytest.approx(truth.gap, rel=1e-10)
+    assert block.gap == pytest.approx(truth.gap, rel=EXACT)
 
 
 def test_a_dead_layer(make_audit: AuditMaker) -> None:
@@ -148,7 +149,7 @@ def test_one_pair_has_no_variance(make_audit: AuditMaker) -> None:
     x, y, x_test, y_test = samples((6,), "classification", 3)
     y[:3] = [0, 1, 2]
     block = run(make_audit(grown(mlp(6, 5, 3)), x, y, x_test[:1], y_test[:1])).layers["0"]
-    assert block.total_g == block.total_w == 0 and block.mean_term == pytest.approx(block.gap, rel=1e-12)
+    assert block.total_g == block.total_w == 0 and block.mean_term == pytest.approx(block.gap, rel=ROUNDING)
 
 
 def test_regression_says_that_partners_have_no_label(make_audit: AuditMaker) -> None:
@@ -160,7 +161,7 @@ def test_regression_says_that_partners_have_no_label(make_audit: AuditMaker) -> 
 def test_carriers_add_up_to_the_gap(make_audit: AuditMaker) -> None:
     data = samples((6,), "classification", 3, k=60)
     carriers = run(make_audit(grown(mlp(6, 5, 3), scale=4.0), *data)).network
-    assert sum(one.contribution for one in carriers.classes) == pytest.approx(carriers.gap, rel=1e-12)
+    assert sum(one.contribution for one in carriers.classes) == pytest.approx(carriers.gap, rel=ROUNDING)
     assert sum(one.pairs for one in carriers.classes) == carriers.pairs == 60
     gaps = [sample.gap for sample in carriers.samples]
     assert gaps == sorted(gaps, reverse=True) and len(gaps) == 20
@@ -181,5 +182,5 @@ def test_a_curved_layer_over_many_tokens_keeps_its_leading_directions(
     before, after = (found["duality"].layers["embed"] for found in (whole, few))
     assert (before.basis_complete, after.basis_complete, after.directions) == (True, False, 3)
     assert sorted(after.eigenvalues) == pytest.approx(sorted(sorted(before.eigenvalues)[-3:]), rel=1e-5)
-    assert after.trace_hessian == pytest.approx(few["flatness"].layers["embed"].trace, rel=1e-10)
-    assert before.trace_hessian == pytest.approx(whole["flatness"].layers["embed"].trace, rel=1e-10)
+    assert after.trace_hessian == pytest.approx(few["flatness"].layers["embed"].trace, rel=EXACT)
+    assert before.trace_hessian == pytest.approx(whole["flatness"].layers["embed"].trace, rel=EXACT)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from duality_cases import NETWORKS, AuditMaker, grown, mlp, run, samples
 from hypothesis import given
+from tolerances import CANCELS, EXACT, LOSSY
 from torch import nn
 
 from audit.measures.duality.basis import Formed, FormedDirection, Leading
@@ -68,9 +69,9 @@ def test_the_tail_alone_gives_the_losses_of_changed_weights(make_audit: AuditMak
             changed.get_submodule(layer.module).weight += 0.3 * E
             truth = audit.loss.value(changed(audit.train.x), audit.train.y)
         assert lines._tail is not None
-        torch.testing.assert_close(lines.along(FormedDirection(E))(0.3), truth, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(lines.along(FormedDirection(E))(0.3), truth, rtol=EXACT, atol=CANCELS)
         lines._tail = None
-        torch.testing.assert_close(lines.along(FormedDirection(E))(0.3), truth, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(lines.along(FormedDirection(E))(0.3), truth, rtol=EXACT, atol=CANCELS)
 
 
 def test_a_zero_train_loss_has_no_width(make_audit: AuditMaker) -> None:
@@ -109,7 +110,7 @@ def test_a_dense_layer_written_as_a_convolution(make_audit: AuditMaker) -> None:
     a, b = (run(make_audit(network, *data)).layers for network in (dense, written))
     for mine, theirs in (("0", "1"), ("2", "3")):
         assert b[theirs].skipped is None
-        np.testing.assert_allclose(b[theirs].contribution, a[mine].contribution, rtol=1e-8, atol=1e-14)
+        np.testing.assert_allclose(b[theirs].contribution, a[mine].contribution, rtol=LOSSY, atol=1e-14)
 
 
 @given(st.floats(0.01, 100), st.floats(1e-3, 10), st.floats(1.0, 4.0))

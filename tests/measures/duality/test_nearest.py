@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from references.duality import partners
+from tolerances import CANCELS, SOLVED
+from zoo import build
 
 from audit.measures.duality import pairs
+from audit.measures.duality.layer_pairs import Duals
 from audit.measures.duality.measure import Duality
 from audit.measures.duality.pairs import Nearest, asked_for, nearest_partners
 from audit.network.record import Products
@@ -103,8 +108,26 @@ def test_of_many_test_samples_some_are_paired(make_audit, monkeypatch: pytest.Mo
     some, alone = found
     for name, block in some.layers.items():
         assert block.asked == 15 and block.pairs + block.dropped + block.unpaired == 15
-        assert block.sigma_w == pytest.approx(alone.layers[name].sigma_w, rel=1e-9, abs=1e-12)
+        assert block.sigma_w == pytest.approx(alone.layers[name].sigma_w, rel=SOLVED, abs=CANCELS)
     carriers, carriers_alone = (each.network or next(iter(each.layers.values())).carriers for each in (some, alone))
     assert [asked[one.index] for one in carriers_alone.samples] == [one.index for one in carriers.samples]
     assert [row.unpaired for row in carriers.classes] == [row.unpaired for row in carriers_alone.classes]
     assert sum(row.pairs + row.unpaired for row in carriers.classes) == 15
+
+
+def test_pairs_and_dual_weights_are_the_same_whether_they_are_held_or_not(make_audit) -> None:
+    network, x, y = build("tokens", n=20)
+    audit = make_audit(network, x.numpy(), y.numpy(), x[:9].numpy() + 0.1, y[:9].numpy(), memory="1GB")
+    audit = replace(audit, capture=replace(audit.capture, chunk=1))
+    held, anew = (pairs.Pairs(audit, torch.arange(9)) for _ in range(2))
+    anew.room = 0
+    assert [chunk.positions for chunk in held] == [chunk.positions for chunk in anew] and len(list(anew)) == 3
+    for layer in audit.layers:
+        kept, formed = Duals(held, layer), Duals(anew, layer)
+        for (one, dual), (other, again), alone in zip(kept.beside_pairs(), formed.beside_pairs(), kept, strict=True):
+            assert torch.equal(one.test.loss, other.test.loss) and torch.equal(dual.u, again.u)
+            assert torch.equal(alone.p, again.p)
+        assert (next(iter(kept)) is next(iter(kept))) == (layer.tokens > 1)
+        assert next(iter(formed)) is not next(iter(formed))
+    assert next(iter(held)) is next(iter(held)) and next(iter(anew)) is not next(iter(anew))
+    assert [len(part) for part in (held, held.first(5))] == [9, 5]

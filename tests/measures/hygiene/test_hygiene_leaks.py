@@ -9,6 +9,7 @@ import pytest
 from hygiene_cases import blobs, coarse, measured, network
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tolerances import CANCELS, ROUNDING, SOLVED
 
 from audit.measures.hygiene.duplicates import coincidental, row_ids
 
@@ -39,9 +40,9 @@ def test_a_part_copied_from_train_voids_and_the_gap_is_measured_without_it(make_
     without = leak.without_copies
     assert without.samples == 80
     train, test = audit.train_outcome, audit.test_outcome
-    assert without.loss_gap == pytest.approx(test.loss[60:].mean() - train.loss.mean(), rel=1e-12)
-    assert without.error_gap == pytest.approx(test.wrong[60:].mean() - train.wrong.mean(), abs=1e-12)
-    assert without.loss_gap_shift == pytest.approx(test.loss[60:].mean() - test.loss.mean(), rel=1e-9)
+    assert without.loss_gap == pytest.approx(test.loss[60:].mean() - train.loss.mean(), rel=ROUNDING)
+    assert without.error_gap == pytest.approx(test.wrong[60:].mean() - train.wrong.mean(), abs=CANCELS)
+    assert without.loss_gap_shift == pytest.approx(test.loss[60:].mean() - test.loss.mean(), rel=SOLVED)
 
 
 def test_natural_repeats_of_a_coarse_table_do_not_void(make_audit) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from sensitivity_cases import NETWORKS, Attention, _mlp, measure, samples
+from tolerances import LOSSY, ROUNDING
 from torch import Tensor, nn
 
 from audit.measures.contract import Audit, Measurement
@@ -16,7 +17,6 @@ from audit.measures.sensitivity.many_scores import JacobianProducts, jacobian_pr
 from audit.measures.sensitivity.measure import Sensitivity
 from audit.report.conduct import Plan, PlannedStage
 
-SAME = 1e-8  # two exact ways to one number, in float64
 BY_SIGNS = ("sharpness", "adaptive_sharpness", "sharpness_trace")
 
 
@@ -27,7 +27,7 @@ def sampled(make_audit, network, x, y, task="classification", k=0, **knobs) -> t
     return Sensitivity().start(audit).finish(), audit
 
 
-def close(found: object, expected: object, rel: float = SAME) -> bool:
+def close(found: object, expected: object, rel: float = LOSSY) -> bool:
     if isinstance(expected, (list, tuple)):
         return len(found) == len(expected) and all(map(close, found, expected))
     return found == (pytest.approx(expected, rel=rel) if isinstance(expected, float) else expected)
@@ -204,8 +204,8 @@ def test_products_are_those_of_the_jacobian() -> None:
     products = jacobian_products(network(x), x)
     K = torch.stack([torch.autograd.functional.jacobian(network, one[None])[0, :, 0, 0] for one in x.detach()])
     w, v = torch.randn(4, 5, dtype=torch.float64), torch.randn(4, 6, dtype=torch.float64)
-    assert torch.allclose(products.transposed(w), (w[:, None] @ K)[:, 0], rtol=1e-12)
-    assert torch.allclose(products.times(v), (K @ v[..., None])[..., 0], rtol=1e-12)
+    assert torch.allclose(products.transposed(w), (w[:, None] @ K)[:, 0], rtol=ROUNDING)
+    assert torch.allclose(products.times(v), (K @ v[..., None])[..., 0], rtol=ROUNDING)
 
 
 def test_scores_that_do_not_depend_on_the_input_have_norm_zero() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from made_audits import as_data, as_model
 from references import sensitivity as reference
 from sensitivity_cases import NETWORKS, Attention, _mlp, measure, samples
-from tolerances import EXACT
+from tolerances import EXACT, IDENTITY
 from torch import nn
 
 from audit.errors import ModelError
@@ -149,7 +149,7 @@ def test_numbers_do_not_depend_on_chunks_or_order(make_audit):
     order = np.random.default_rng(1).permutation(len(x))
     for other in (fold.finish().network, measure(make_audit, network, x[order], y[order]).network):
         for name in ("sharpness", "mls", "nmls", "adaptive_sharpness", "mean_log_volume_centred"):
-            assert getattr(other, name) == pytest.approx(getattr(whole, name), rel=1e-11), name
+            assert getattr(other, name) == pytest.approx(getattr(whole, name), rel=IDENTITY), name
 
 
 class FourAtOnce(nn.Module):
@@ -185,5 +185,5 @@ def test_a_fixed_batch_changes_no_number():
             fold.see(record, Products(record))
         found.append(fold.finish())
     for name in ("sharpness", "adaptive_sharpness", "mls", "nmls", "sharpness_trace"):
-        assert getattr(found[1].network, name) == pytest.approx(getattr(found[0].network, name), rel=1e-11), name
-    assert found[1].layers["mix"].skip.skip_mls == pytest.approx(found[0].layers["mix"].skip.skip_mls, rel=1e-11)
+        assert getattr(found[1].network, name) == pytest.approx(getattr(found[0].network, name), rel=IDENTITY), name
+    assert found[1].layers["mix"].skip.skip_mls == pytest.approx(found[0].layers["mix"].skip.skip_mls, rel=IDENTITY)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from references import sensitivity as reference
 from sensitivity_cases import NETWORKS, Residual, _mlp, measure, samples
-from tolerances import EXACT
+from tolerances import EXACT, ROUNDING, SOLVED
 from torch import nn
 
 from audit.measures.sensitivity.measure import Sensitivity
@@ -80,7 +80,7 @@ def test_trace_of_a_curved_regression_is_that_of_the_hessian(make_audit):
 
     hessian = torch.autograd.functional.hessian(loss, tuple(values))
     trace = sum(hessian[k][k].reshape(v.numel(), v.numel()).trace().item() for k, v in enumerate(values))
-    assert found.sharpness_trace == pytest.approx(trace, rel=1e-9)
+    assert found.sharpness_trace == pytest.approx(trace, rel=SOLVED)
     assert abs(found.sharpness_trace - found.sharpness) > 1e-3 * found.sharpness
 
 
@@ -142,8 +142,8 @@ def test_zero_inputs_are_left_out_of_both_sides_and_counted(make_audit):
     eight = next(bound for bound in found.network.bounds if bound.id == "prop-3.8")
     rest = measure(make_audit, network, x[2:], y[2:])
     assert eight.left_out == 2 and eight.holds
-    assert eight.left == pytest.approx(rest.network.mls, rel=1e-12)
-    assert pytest.approx(rest.network.chain.D, rel=1e-12) == found.network.chain.D
+    assert eight.left == pytest.approx(rest.network.mls, rel=ROUNDING)
+    assert pytest.approx(rest.network.chain.D, rel=ROUNDING) == found.network.chain.D
 
 
 def test_no_usable_sample_is_a_sentence(make_audit):

@@ -49,27 +49,35 @@ class Window:
         return [side[i] for i in reversed(range(len(self.kernel))) for side in (self.before, self.after)]
 
 
-def window(
-    sizes: list[int], kernel: list[int], strides: Ints, dilations: Ints, pads: Ints, auto_pad: str, ceil: bool = False
-) -> Window:
-    """The window over an input of these spatial sizes, with its paddings in numbers."""
-    rank = len(kernel)
-    stride, dilation = ints(strides) or [1] * rank, ints(dilations) or [1] * rank
-    given = ints(pads) if pads is not None and auto_pad in ("NOTSET", "") else [0] * 2 * rank
-    before, after = given[:rank], given[rank:]
-    for i in range(rank):
-        extent = dilation[i] * (kernel[i] - 1) + 1
-        if auto_pad.startswith("SAME"):
-            missing = max(0, (math.ceil(sizes[i] / stride[i]) - 1) * stride[i] + extent - sizes[i])
-            small, large = missing // 2, missing - missing // 2
-            before[i], after[i] = (large, small) if auto_pad == "SAME_LOWER" else (small, large)
-        elif ceil:
-            room = sizes[i] + before[i] + after[i] - extent
-            steps = math.ceil(room / stride[i])
-            # a last window that would start in the padding beyond the input is left out
-            steps -= steps * stride[i] >= sizes[i] + before[i]
-            after[i] += max(0, steps * stride[i] - room)
-    return Window(kernel, stride, dilation, before, after)
+@dataclass(frozen=True)
+class Sliding:
+    """How a node says that its window slides; what it does not say is None."""
+
+    strides: Ints
+    dilations: Ints
+    pads: Ints
+    auto_pad: str
+    ceil: bool = False  # whether a last window may reach beyond the input
+
+    def over(self, sizes: list[int], kernel: list[int]) -> Window:
+        """The window over an input of these spatial sizes, with its paddings in numbers."""
+        rank = len(kernel)
+        stride, dilation = ints(self.strides) or [1] * rank, ints(self.dilations) or [1] * rank
+        given = ints(self.pads) if self.pads is not None and self.auto_pad in ("NOTSET", "") else [0] * 2 * rank
+        before, after = given[:rank], given[rank:]
+        for i in range(rank):
+            extent = dilation[i] * (kernel[i] - 1) + 1
+            if self.auto_pad.startswith("SAME"):
+                missing = max(0, (math.ceil(sizes[i] / stride[i]) - 1) * stride[i] + extent - sizes[i])
+                small, large = missing // 2, missing - missing // 2
+                before[i], after[i] = (large, small) if self.auto_pad == "SAME_LOWER" else (small, large)
+            elif self.ceil:
+                room = sizes[i] + before[i] + after[i] - extent
+                steps = math.ceil(room / stride[i])
+                # a last window that would start in the padding beyond the input is left out
+                steps -= steps * stride[i] >= sizes[i] + before[i]
+                after[i] += max(0, steps * stride[i] - room)
+        return Window(kernel, stride, dilation, before, after)
 
 
 # convolutions
@@ -97,7 +105,8 @@ def _conv(node: OnnxNode, graph: Graph) -> OperationConverterResult:
 
 def _module(graph: Graph, weight: str, bias: str | None, settings: dict[str, Any]) -> nn.Module:
     shape, given = list(graph.tensor(weight).shape), settings.get
-    frame = window(shape[2:], shape[2:], given("strides"), given("dilations"), given("pads"), given("auto_pad", ""))
+    sliding = Sliding(given("strides"), given("dilations"), given("pads"), given("auto_pad", ""))
+    frame = sliding.over(shape[2:], shape[2:])
     places = {"stride": frame.stride, "padding": frame.before, "dilation": frame.dilation}
     group, blank = int(given("group", 1)), {"bias": False, "device": "meta"}
     layer: nn.Module = MODULES[len(shape) - 3](
@@ -117,7 +126,7 @@ def _even(pads: Ints) -> bool:
 def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, auto_pad: str = "NOTSET", dilations: Ints = None,
              group: int = 1, kernel_shape: Ints = None, pads: Ints = None, strides: Ints = None) -> Tensor:  # fmt: skip
     """Y = W ⋆ X + b; uneven paddings are added beforehand, since torch pads both ends alike."""
-    frame = window(list(x.shape[2:]), list(weight.shape[2:]), strides, dilations, pads, auto_pad)
+    frame = Sliding(strides, dilations, pads, auto_pad).over(list(x.shape[2:]), list(weight.shape[2:]))
     padding = frame.before
     if frame.before != frame.after:
         x, padding = F.pad(x, frame.flat_pads), [0] * len(padding)
@@ -130,7 +139,7 @@ def _conv_transpose(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, au
                     dilations: Ints = None, group: int = 1, kernel_shape: Ints = None, output_padding: Ints = None,
                     output_shape: Ints = None, pads: Ints = None, strides: Ints = None) -> Tensor:  # fmt: skip
     """All of the transposed product is computed, then cropped at both ends as the paddings say."""
-    frame = window(list(x.shape[2:]), list(weight.shape[2:]), strides, dilations, pads, auto_pad)
+    frame = Sliding(strides, dilations, pads, auto_pad).over(list(x.shape[2:]), list(weight.shape[2:]))
     rank = len(frame.kernel)
     extra = ints(output_padding) or [0] * rank
     full = [(s - 1) * t + e for s, t, e in zip(x.shape[2:], frame.stride, frame.extent, strict=True)]
@@ -170,7 +179,7 @@ MAX_POOL = (F.max_pool1d, F.max_pool2d, F.max_pool3d)
 def _max_pool(x: Tensor, *, kernel_shape: Ints, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Ints = None,
               pads: Ints = None, storage_order: int = 0, strides: Ints = None,
               outputs: int) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-    frame = window(list(x.shape[2:]), ints(kernel_shape), strides, dilations, pads, auto_pad, bool(ceil_mode))
+    frame = Sliding(strides, dilations, pads, auto_pad, bool(ceil_mode)).over(list(x.shape[2:]), ints(kernel_shape))
     lowest = -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
     padded = F.pad(x, frame.flat_pads, value=lowest) if frame.padded else x
     real = padded if x.is_floating_point() else padded.to(torch.float32)
@@ -207,10 +216,10 @@ def _average_pool(x: Tensor, *, kernel_shape: Ints, auto_pad: str = "NOTSET", ce
                   count_include_pad: int = 0, dilations: Ints = None, pads: Ints = None,
                   strides: Ints = None) -> Tensor:  # fmt: skip
     sizes = list(x.shape[2:])
-    frame = window(sizes, ints(kernel_shape), strides, dilations, pads, auto_pad, bool(ceil_mode))
+    frame = Sliding(strides, dilations, pads, auto_pad, bool(ceil_mode)).over(sizes, ints(kernel_shape))
     counted = x.new_ones(1, 1, *sizes)
     if count_include_pad:  # the paddings asked for count; what ceil_mode adds beyond them does not
-        plain = window(sizes, ints(kernel_shape), strides, dilations, pads, auto_pad)
+        plain = Sliding(strides, dilations, pads, auto_pad).over(sizes, ints(kernel_shape))
         counted = F.pad(counted, plain.flat_pads, value=1.0)
         beyond = [f - p for f, p in zip(frame.flat_pads, plain.flat_pads, strict=True)]
         counted = F.pad(counted, beyond)
@@ -222,7 +231,7 @@ def _average_pool(x: Tensor, *, kernel_shape: Ints, auto_pad: str = "NOTSET", ce
 @operator("LpPool")
 def _lp_pool(x: Tensor, *, kernel_shape: Ints, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Ints = None,
              p: float = 2, pads: Ints = None, strides: Ints = None) -> Tensor:  # fmt: skip
-    frame = window(list(x.shape[2:]), ints(kernel_shape), strides, dilations, pads, auto_pad, bool(ceil_mode))
+    frame = Sliding(strides, dilations, pads, auto_pad, bool(ceil_mode)).over(list(x.shape[2:]), ints(kernel_shape))
     return _window_sum(F.pad(x.abs() ** p, frame.flat_pads), frame) ** (1 / p)
 
 
