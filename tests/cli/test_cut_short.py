@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from forks import Forks, complaints, forking
+from forks import Forks, complaints
 from test_hostile_terminal import network
 
 ROWS = 600
@@ -24,12 +23,6 @@ def step(*given, **more):
     return before(*given, **more)
 pipeline.{step} = step
 """
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with forking() as server:
-        yield server
 
 
 def write(form: str, split: str, x: np.ndarray, y: np.ndarray) -> Path:
