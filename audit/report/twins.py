@@ -245,7 +245,8 @@ CARDS = (
         variant=(
             "The hit rate is of the whole rule, asked of every twin without itself and, where the recipe was inferred, "
             "of the plain ones of each other recipe without that recipe. Then plain is as near as the nearest ordinary "
-            "recipe, and a kind is named from afar if the model is nearer to it than any other kind is."
+            "recipe, a kind is named from afar if the model is nearer to it than any other kind is, and none but plain "
+            "is named where the model is no farther from plain than the nearest other recipe is."
         ),
         can_tell="Which of the trainings that were tried leaves such a network here; the hit rate stands beside it.",
         cannot_tell=(

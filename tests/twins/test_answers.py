@@ -14,6 +14,7 @@ from scipy import stats
 from tolerances import EXACT, LOSSY
 from twin_sets import KEYS, numbers, outcomes, twin, twin_set
 
+from audit.report.twins import Likeness
 from audit.twins import Recipe, Twin, TwinSet, Unseen
 from audit.twins.answers.bands import FLOOR, NAMES, Discriminant, band_of, inner_bands, likeness, percentile, predicted
 from audit.twins.answers.data import curve, held_out
@@ -119,6 +120,25 @@ def test_a_model_like_the_plain_twins_of_another_ordinary_recipe_has_no_fault() 
     )
     assert (likeness(alone).kind, likeness(beside).kind) == ("quiet", "plain")
     assert (likeness(alone).asked, likeness(alone).hits) == (15, 15)
+
+
+def test_no_fault_is_named_nearer_to_plain_than_another_ordinary_recipe_is() -> None:
+    """As far as that an inferred recipe may be off, whichever kind lies in that direction."""
+    rng = np.random.default_rng(9)
+    made = [replace(each, family="sgd-middle") for each in kinds(rng, 12.0)]
+
+    def told(apart: float, shift: float) -> Likeness:
+        """Of a model at a shift towards the quiet kind, beside another recipe so far from plain the other way."""
+        others = [twin("plain", seed, family="adam", numbers=numbers(rng, -apart)) for seed in range(2)]
+        twins = twin_set([*made, *others], model=numbers(rng, shift))
+        families = {"sgd-middle": Recipe(), "adam": Recipe()}
+        return likeness(replace(twins, recipe_given=False, family="sgd-middle", families=families))
+
+    assert told(4.0, 9.0).kind == "quiet"
+    off = told(18.0, 9.0)
+    assert off.kind is None and off.next == "plain" and (off.sureness or 0) > 0.5
+    given = replace(twin_set(made, model=numbers(rng, 9.0)), family="sgd-middle")
+    assert likeness(given).kind == "quiet"
 
 
 def test_the_hit_rate_is_asked_of_other_recipes_without_them() -> None:

@@ -26,6 +26,7 @@ RULES: tuple[FindingRule, ...] = (
     feeding.BATCH_NORM,
     feeding.INPUT_RANGE,
     splits.LEAKED,
+    labels.NEAR_COPIES,
     splits.SHIFTED,
     self_checks.TRUST,
     # what is wrong with the data or the model
@@ -42,7 +43,6 @@ RULES: tuple[FindingRule, ...] = (
     splits.OWN_SPLIT,
     splits.VALIDATION_SPLIT,
     feeding.CONSTANT_INPUTS,
-    labels.NEAR_COPIES,
     too_little.FEW_TEST,
     # the gap, and where it sits
     gap.GAP,

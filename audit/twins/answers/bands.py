@@ -186,8 +186,14 @@ class Rule:
         order, chances = np.argsort(distances, kind="stable"), _chances(distances, len(x))
         first, far = int(order[0]), bool(math.log(distances.min() + TINY) > self.limit)
         among = not far or (not self.given and distances[first] < _to_next(found, first))
-        named = among and chances[first] >= SURE
-        return Told(first if named else -1, order, float(chances[first]), far)
+        faultless = first != self.plain and self._usual(found, x, others)
+        return Told(first if among and chances[first] >= SURE and not faultless else -1, order, chances[first], far)
+
+    def _usual(self, found: Discriminant, x: Array, others: Array) -> bool:
+        """Whether x lies no farther from the plain kind than the nearest of the other recipes does: no fault needed."""
+        if self.given or self.plain is None or not len(others):
+            return False
+        return bool(found.distances(x)[self.plain] <= min(found.distances(mean)[self.plain] for mean in others))
 
 
 def likeness(twins: TwinSet) -> Likeness:
@@ -206,14 +212,14 @@ def likeness(twins: TwinSet) -> Likeness:
     told = rule.tell(found, np.array(_point(twins.model, keys)), _means(others))
     of_twins = [rule.tell(each, x, _means(others)).kind for each, x in zip(without, X, strict=True)]
     of_others = [rule.tell(found, x, _means(others, name)).kind for name in others for x in others[name]]
-    truth = np.array([*y, *([plain] * len(of_others) if plain is not None else [])])
-    asked = np.array([*of_twins, *(of_others if plain is not None else [])])
+    of_others = of_others if plain is not None else []
+    truth, asked = np.array([*y, *[plain for _ in of_others]]), np.array([*of_twins, *of_others])
     called, hits = asked == told.order[0], int((asked == truth).sum())
     return Likeness(
         kind=names[told.kind] if told.kind >= 0 else None,
         family=twins.family,
         next=names[int(told.order[1])],
-        sureness=told.chance,
+        sureness=float(told.chance),
         far=told.far,
         asked=len(asked),
         hits=hits,
@@ -221,7 +227,7 @@ def likeness(twins: TwinSet) -> Likeness:
         hit_rate_ci95=wilson(hits / len(asked), len(asked)),
         hit_rate_of_kind=float((truth == asked)[called].mean()) if called.any() else None,
         kinds=list(names),
-        confusion=_confusion(y, away.argmin(1), len(names)),
+        confusion=[np.bincount(away[y == k].argmin(1), minlength=len(names)).tolist() for k in range(len(names))],
     )
 
 
@@ -260,11 +266,6 @@ def _within(residuals: Array, freedom: int) -> Array:
 def _left_out(X: Array, y: NDArray[np.int64], count: int) -> list[Discriminant]:
     """For each twin the discriminant of all others."""
     return [Discriminant.of(np.delete(X, row, 0), np.delete(y, row), count) for row in range(len(y))]
-
-
-def _confusion(truth: NDArray[np.int64], nearest: NDArray[np.int64], count: int) -> list[list[int]]:
-    """How many twins of each kind (row) are nearest to each (column)."""
-    return np.bincount(truth * count + nearest, minlength=count**2).reshape(count, count).tolist()
 
 
 def _other_recipes(twins: TwinSet, keys: Sequence[str]) -> dict[str, Array]:
