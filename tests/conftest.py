@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
 import torch
+from forks import Forks, forking
 from made_audits import AuditMaker, as_data, as_model
 
 from audit.measures.contract import Audit
@@ -28,3 +30,10 @@ def make_audit() -> AuditMaker:
         return set_up_audit(model, as_data(x, y, x_test, y_test), task, Settings(**settings))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """gen-audit as a process, without the time that importing takes."""
+    with forking() as forks:
+        yield forks

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from made_audits import AuditMaker
+from tolerances import EXACT
 from torch import nn
 
 from audit.measures.contract import Audit
@@ -105,7 +106,7 @@ def test_squares_of_the_loss_gradients_are_those_of_all_samples(make_audit: Audi
     batches = list(audit.capture.batches(audit.train.x, audit.train.y, 5))
     found = [gradient_squares(audit.network, audit.layers, audit.loss, batches, seed) for seed in range(200)]
     of_mean, mean = (torch.tensor(column, dtype=torch.float64) for column in zip(*found, strict=True))
-    assert float(of_mean[0]) == pytest.approx(float(g.mean(0).square().sum()), rel=1e-10)
+    assert float(of_mean[0]) == pytest.approx(float(g.mean(0).square().sum()), rel=EXACT)
     assert float(mean.mean()) == pytest.approx(
         float(g.square().sum(1).mean()), abs=5 * float(mean.std()) / 200**0.5 + 1e-12
     )

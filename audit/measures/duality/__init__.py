@@ -7,7 +7,8 @@ from audit.report.conduct import PlannedStage
 from audit.settings import Settings
 
 PAIRS = 200  # forward passes that show whether one layer has a duality
-WALKED = 32_000  # forward passes along the leading directions of a layer
+STEPS = 250  # forward passes of each sample along the leading directions of a layer
+WALKED, HEAVY = 128, 1e8  # samples that walk where the plan samples; half of them where a pass takes more operations
 
 
 def operations(work: Workload, _settings: Settings) -> float:
@@ -17,7 +18,12 @@ def operations(work: Workload, _settings: Settings) -> float:
 
 def beside(_stage: PlannedStage, work: Workload) -> float:
     """Operations of the walk along the leading directions, where a layer before the last may be walked."""
-    return WALKED * work.operations * any(layer.cut_point for layer in work.layers[:-1])
+    return STEPS * walked(work.operations) * work.operations * any(layer.cut_point for layer in work.layers[:-1])
+
+
+def walked(operations: float) -> int:
+    """Samples that the widths are found on where the plan samples, by the operations of one's forward pass."""
+    return WALKED if operations <= HEAVY else WALKED // 2
 
 
 def held(stage: PlannedStage, work: Workload, settings: Settings, size: int) -> float:

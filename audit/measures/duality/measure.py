@@ -13,7 +13,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from audit.measures.contract import Audit, Measure, Measurement
-from audit.measures.duality import DEMAND
+from audit.measures.duality import DEMAND, walked
 from audit.measures.duality.basis import Basis, column_basis, hessian_basis
 from audit.measures.duality.block import DualityBlock
 from audit.measures.duality.card import CARDS
@@ -34,7 +34,6 @@ from audit.measures.duality.uncertainty import Evidence, split_intervals
 from audit.measures.duality.widths import (
     SAMPLES,
     SAMPLES_OF_CONVOLUTIONS,
-    SAMPLES_WHERE_SAMPLED,
     LayerActivations,
     Lines,
     flatness_widths,
@@ -223,7 +222,7 @@ class DualityFold:
         if layer.patches is None and self._activations is not None:
             return self._activations
         train = self._audit.train
-        most = SAMPLES if self._sampled is None else SAMPLES_WHERE_SAMPLED
+        most = SAMPLES if self._sampled is None else walked(self._audit.plan.operations)
         rows = spaced(len(train), most if layer.patches is None else min(most, SAMPLES_OF_CONVOLUTIONS))
         layers = [each for each in self._audit.layers if each.patches is None]
         activations = LayerActivations(pairs.capture, layers, train.x[rows], train.y[rows], pairs.room)

@@ -172,7 +172,6 @@ FARTHEST = 1e3  # multiples of ‖W‖ that are walked before the loss counts as
 MOST_STEPS = 60
 BEYOND = 1e3  # stands for the logarithm of a loss that is no positive number
 SAMPLES = 1000  # train samples, evenly spaced, that the widths are found on
-SAMPLES_WHERE_SAMPLED = 128  # … where the plan samples
 SAMPLES_OF_CONVOLUTIONS = 200  # most of the network lies behind a convolution, and is run at every step
 
 

@@ -20,8 +20,8 @@ from audit.maths.decompositions import (
     narrow_factor,
     singular_values,
     smallest_singular_value,
-    spectral_norm,
 )
+from audit.maths.gram import spectral_norm
 from audit.measures.sensitivity.measure import Sensitivity
 from audit.network.record import Products
 
