@@ -9,6 +9,7 @@ import lzma
 import math
 import pickle
 import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -150,7 +151,9 @@ def _load(path: Path) -> Any:
     import torch
 
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():  # of how its pickle was written
+            warnings.simplefilter("ignore")
+            return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise DataError(
             f"{path}: holds more than tensors (or is no torch file), and pickles are never opened; "

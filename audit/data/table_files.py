@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +105,7 @@ def _load(path: Path, layout: str, texts: Sequence[str]) -> tuple[Any, list[str]
     """The table in memory, freed of a pandas index column."""
     table, notes = (_load_parquet(path), []) if layout == "parquet" else _load_text(path, layout, texts)
     names = table.column_names
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise DataError(f"{path}: has more than one column called {twice[0]!r}; give each column its own name.")
     for name in names:

@@ -62,13 +62,14 @@ def read(files: tuple[Path, ...], layout: str, settings: Settings, inputs: tuple
 
 def _agree(columns: Sequence[str], path: Path, expected: tuple[str, ...], first: Path) -> list[str]:
     """Refuse a table whose columns differ from train's; say so where only their order does."""
-    missing, extra = sorted(set(expected) - set(columns)), sorted(set(columns) - set(expected))
+    ours, theirs = set(expected), set(columns)
+    missing, extra = sorted(ours - theirs), sorted(theirs - ours)
     if missing or extra:
         lacks = [f"lacks {', '.join(map(repr, missing[:6]))}"] if missing else []
         adds = [f"adds {', '.join(map(repr, extra[:6]))}"] if extra else []
         differs = " and ".join(lacks + adds)
         raise DataError(f"{path}: {differs} compared with {first.name}; both tables need the same columns.")
-    same = [name for name in columns if name in expected] == [name for name in expected if name in columns]
+    same = [name for name in columns if name in ours] == [name for name in expected if name in theirs]
     return [] if same else [f"The columns of {path.name} were put in the order of {first.name}."]
 
 

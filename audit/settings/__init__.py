@@ -193,11 +193,18 @@ def _coerced(name: str, value: Any, where: str) -> Any:
     """`value` in the type of the setting `name`, or a sentence that says what is wrong with it."""
     from pydantic import ConfigDict, TypeAdapter, ValidationError  # not for `--help`
 
+    listed = _listed(value) if KINDS[name].several and value is not None else value
+    if KINDS[name].plain is not bool and (isinstance(value, bool) or _holds_bool(listed)):
+        raise UsageError(f"{where}: {value!r} is {_wrong(name, 'bool')}.")  # which Python counts as 0 or 1
     adapter = TypeAdapter(TYPES[name], config=ConfigDict(coerce_numbers_to_str=True))
     try:
-        return adapter.validate_python(_listed(value) if KINDS[name].several and value is not None else value)
+        return adapter.validate_python(listed)
     except ValidationError as error:
         raise UsageError(f"{where}: {value!r} is {_wrong(name, error.errors()[0]['type'])}.") from error
+
+
+def _holds_bool(values: Any) -> bool:
+    return isinstance(values, list) and any(isinstance(one, bool) for one in values)
 
 
 def _listed(value: Any) -> list[Any]:

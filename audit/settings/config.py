@@ -112,7 +112,7 @@ def read_config(file: ConfigFile) -> dict[str, Any]:
     """The settings named in a file; its tables only group them, so `[data] scale = 1` sets `scale`."""
     flat: dict[str, Any] = {}
     for key, value in read_document(file.path).items():
-        if key != POLICY:
+        if key != POLICY or not isinstance(value, dict):
             flat.update(value if isinstance(value, dict) else {key: value})
     for key in flat:
         file.check(known_name(key, str(file.path)), key)

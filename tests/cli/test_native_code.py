@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from forks import Forks, complaints, forking
+from forks import Forks, complaints
 from test_hostile_terminal import network
 
 LONG = """
@@ -24,12 +23,6 @@ def detect(path):
 audit.model.detect = detect
 """
 KILL = "threading.Timer(0.1, os.kill, (os.getpid(), {number})).start()"
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with forking() as server:
-        yield server
 
 
 @pytest.mark.parametrize(("number", "code"), [(2, 130), (15, 143)])

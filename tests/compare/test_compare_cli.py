@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import jsonschema
 import numpy as np
 import pytest
+from forks import Finished, Forks
 from made_reports import answers, leaked, made, split
-from places import ROOT
 
 from audit.cli import main
 
@@ -27,11 +26,13 @@ BLOCKED = (
 )
 
 
-def run(*arguments: object, cwd: Path, before: str = BLOCKED) -> subprocess.CompletedProcess[str]:
-    lines = f"{before}import sys; sys.argv[0] = 'gen-audit'\nfrom audit.cli import main\nmain()\n"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    asked = [sys.executable, "-c", lines, *map(str, arguments)]
-    return subprocess.run(asked, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+Run = Callable[..., Finished]
+
+
+@pytest.fixture
+def run(forks: Forks) -> Run:
+    """`run("compare", …, cwd=folder)` where torch cannot be had."""
+    return partial(forks.run, before=BLOCKED)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_two_reports_become_pages_without_torch(folder, tmp_path):
+def test_two_reports_become_pages_without_torch(run, folder, tmp_path):
     done = run("compare", folder / "old/0.json", folder / "new/0.json", "-o", "out", "-f", "html,md,json", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Verdict on the new side: worse.\nThe new model is worse than the old one")
@@ -66,7 +67,7 @@ def test_two_reports_become_pages_without_torch(folder, tmp_path):
 @pytest.mark.parametrize(
     ("command", "name"), [(["compare", "old/0.json", "old/0.json"], "comparison"), (["history", "old"], "history")]
 )
-def test_json_is_printed_and_the_pages_are_written_all_the_same(folder, tmp_path, command, name):
+def test_json_is_printed_and_the_pages_are_written_all_the_same(run, folder, tmp_path, command, name):
     asked = [command[0], *(folder / part for part in command[1:])]
     done = run(*asked, "--json", "-o", "out", "-f", "json,md", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -102,7 +103,7 @@ def test_the_json_follows_its_published_schema(folder, tmp_path, command, monkey
         jsonschema.validate({**values, "schema": "gen-audit/1"}, schema)
 
 
-def test_groups_by_name_and_by_folder_agree(folder, tmp_path):
+def test_groups_by_name_and_by_folder_agree(run, folder, tmp_path):
     listed = ",".join(str(folder / f"old/{seed}.json") for seed in range(3))
     one = run("compare", "--group", listed, "--group", folder / "new", "--json", cwd=tmp_path)
     two = run("compare", "--group", folder / "old", "--group", folder / "new", "--json", cwd=tmp_path)
@@ -112,7 +113,7 @@ def test_groups_by_name_and_by_folder_agree(folder, tmp_path):
     assert first["numbers"] == second["numbers"]
 
 
-def test_a_leak_is_said_first(folder, tmp_path):
+def test_a_leak_is_said_first(run, folder, tmp_path):
     done = run("compare", folder / "old/0.json", folder / "leaked.json", "-o", "out", "-f", "html", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stdout.splitlines()[1].startswith("No verdict: the test split is void.")
@@ -144,6 +145,6 @@ def test_what_cannot_be_compared_is_refused_in_one_sentence(folder, arguments, s
     assert told.count("\n") == 1 and not (folder / "gen-audit-comparison").exists()
 
 
-def test_a_refusal_leaves_the_process_with_code_2(folder):
+def test_a_refusal_leaves_the_process_with_code_2(run, folder):
     done = run("compare", "old/0.json", "other.json", cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")

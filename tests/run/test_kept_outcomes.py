@@ -41,7 +41,18 @@ def test_content_digest_tells_samples_apart_but_not_folders():
     assert content_digest(x, y) == content_digest(np.asfortranarray(x), y.copy())
     assert content_digest(x, y) != content_digest(x.reshape(4, 3), y)
     assert content_digest(x, y) != content_digest(x, 1 - y)
-    assert content_digest(x, y) != content_digest(x.astype(np.float32), y)
+    assert content_digest(x, y) == content_digest(x.astype(np.float32), y)
+    assert content_digest(x / 3, y) != content_digest((x / 3).astype(np.float32), y)
+    assert content_digest(x, y) != content_digest(x.astype(np.float16), y)
+
+
+def test_content_digest_is_of_all_blocks(monkeypatch):
+    x = np.arange(12.0).reshape(6, 2)
+    whole = content_digest(x), content_digest(x / 3)
+    monkeypatch.setattr("audit.data.splits.HASHED", 5)
+    assert (content_digest(x), content_digest(x / 3)) == whole
+    x[5, 1] += 1e-9  # the last number alone is no single one
+    assert content_digest(x) not in whole
 
 
 def test_reports_without_outcomes_still_load():
