@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -228,3 +229,22 @@ def _in_order(
 ) -> list[Tensor | None]:
     by_name = dict(zip(leaves, found, strict=True))
     return [by_name[name] for name in gradients]
+
+
+# When a training is given up.
+
+
+STUCK = 40  # epochs in which the loss must fall …
+PATIENT, PART = 1000, 10  # … or so many steps, or so large a part of all epochs, where these are more
+
+
+def patience(recipe: Recipe, samples: int) -> int:
+    """Epochs after which a loss that does not fall is given up.
+
+    An epoch of few batches brings a network no way, and a kind that is given many epochs needs them: from an oversized
+    start the loss rests for long before it falls on.
+
+    >>> patience(Recipe(), 4000), patience(Recipe(batch=256), 571), patience(Recipe(epochs=1200), 4000)
+    (40, 333, 120)
+    """
+    return max(STUCK, PATIENT // math.ceil(samples / recipe.batch), recipe.epochs // PART)

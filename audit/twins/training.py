@@ -18,7 +18,7 @@ from audit.maths.blocks import blocks
 from audit.network.hooks import CONVOLUTIONS, modules_with_weights
 from audit.network.loss import LOSS_OF_TASK
 from audit.twins import Recipe
-from audit.twins.optimizers import adjustment, optimizer_for
+from audit.twins.optimizers import adjustment, optimizer_for, patience
 from audit.twins.stack import LOSSES, AnyStack, Chain, DenseStack, Stack, Stacked
 
 AT_ONCE = 1000  # samples of a network in one pass over all of them
@@ -27,8 +27,7 @@ EVERY = 10  # … and before it after so many
 DIVERGED = 3.0  # times the loss at the start, in the mean over an epoch
 MOST_RESTARTS = 4
 LATE = 10.0  # times the target: from there on regularizers are at work
-STUCK, STALE = 40, 0.02  # epochs in which the loss must fall by at least this share …
-PATIENT = 1000  # … or steps, where these are more: an epoch of few batches brings a network no way
+STALE = 0.02  # share by which the loss must fall
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class Training:
         self._loss, self._adjust = LOSSES[samples.task], adjustment(recipe, samples.task)
         self._active = [Trained(lesson) for lesson in lessons]
         self._finished: list[Trained] = []
-        self._patience = max(STUCK, PATIENT // math.ceil(len(lessons[0].rows) / recipe.batch))
+        self._patience = patience(recipe, len(lessons[0].rows))
         self._stack = architecture.stacked(recipe, [lesson.seed for lesson in lessons])
         self._orders = [_generator(lesson.seed, "order") for lesson in lessons]
         rates = torch.full((len(lessons),), recipe.rate, dtype=next(iter(self._stack.parameters.values())).dtype)
@@ -221,11 +220,11 @@ def _has_diverged(losses: list[float]) -> bool:
     return not math.isfinite(losses[-1]) or losses[-1] > DIVERGED * losses[0]
 
 
-def _is_stuck(losses: list[float], patience: int) -> bool:
+def _is_stuck(losses: list[float], epochs: int) -> bool:
     """Whether the loss no longer falls: its least over the last epochs beside that over as many before them."""
-    if len(losses) < 2 * patience:
+    if len(losses) < 2 * epochs:
         return False
-    return min(losses[-patience:]) > (1 - STALE) * min(losses[-2 * patience : -patience])
+    return min(losses[-epochs:]) > (1 - STALE) * min(losses[-2 * epochs : -epochs])
 
 
 def _generator(seed: int, use: str) -> torch.Generator:
