@@ -7,14 +7,13 @@ way; and what a second pass over the same samples shows. An assumption that fail
 from __future__ import annotations
 
 import copy
-import gc
 import math
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from audit.checks.arithmetic import check_curvature, check_rescaling
+from audit.checks.arithmetic import check_curvature, check_rescaling, let_copies_go
 from audit.measures.catalogue import CATALOGUE
 from audit.measures.contract import Audit, on_few_samples
 from audit.measures.duality.block import DualityBlock
@@ -252,7 +251,7 @@ def check_single_precision(audit: Audit) -> Check:
     """The scores in float32, as the model would run in production, against float64."""
     few = on_few_samples(audit, most=MORE)
     precise, rough = (_scores_in(dtype, few) for dtype in (torch.float64, torch.float32))
-    gc.collect()  # the copy of a graph points at itself, and may be large
+    let_copies_go(few.network)
     scale = max(float(precise.abs().max()), 1e-300)
     words = (
         f"Largest difference of a score between float32 and float64 over {len(few.train)} samples, relative to the "

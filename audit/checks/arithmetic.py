@@ -6,6 +6,7 @@ The Hessian is probed by its product with a random direction.
 from __future__ import annotations
 
 import copy
+import gc
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.curvature import LayerHessian
 from audit.curvature.sampled import SampledCurvature, SampleSizes
+from audit.maths.blocks import HELD
 from audit.measures.contract import Audit, on_few_samples
 from audit.measures.flatness.block import LayerFlatness
 from audit.measures.flatness.measure import Flatness
@@ -189,7 +191,14 @@ def check_rescaling(audit: Audit) -> list[Check]:
         moved = _largest_change(before, flatness(on_few_samples(audit, network)), names)
         words = f"Largest relative change of {', '.join(names)} over {len(few.train)} samples after a random rescaling."
         checks.append(worst(id, title, moved, tolerance, words, ["flatness"]))
+    let_copies_go(audit.network)
     return checks
+
+
+def let_copies_go(network: nn.Module) -> None:
+    """Frees copies of a large network at once: a graph points at itself, and would wait for the collector's turn."""
+    if sum(weight.numel() for weight in network.parameters()) > HELD:
+        gc.collect()
 
 
 def _rescaled_somewhere(few: Audit, spread: bool) -> nn.Module | None:

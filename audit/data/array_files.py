@@ -49,6 +49,8 @@ def open_npz(path: Path, memory: str | None = None) -> Mapping[str, Load]:
             require_room(sum(member.file_size for member in packed), memory, path)
     except BROKEN as error:
         raise unreadable(path, "an npz archive", error, "write it again with numpy.savez") from error
+    if len(set(keys)) < len(keys):
+        raise DataError(f"{path}: holds two arrays of one name; write it again with numpy.savez.")
     return {key: partial(_member, path, key) for key in keys}
 
 

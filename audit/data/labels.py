@@ -55,6 +55,8 @@ def neutral(raw: Array, where: str) -> Array:
         )
     kind = labels.dtype.kind
     if kind in "biu":
+        if labels.size and labels.max() > np.iinfo(np.int64).max:
+            raise DataError(f"{where}: holds the label {labels.max()}, which is too large; number classes from 0.")
         return labels.astype(np.int64)
     if kind == "f":
         return _finite(labels.astype(np.float64), where)
@@ -147,7 +149,7 @@ def is_one_hot(labels: Array) -> bool:
 
 
 def _as_text(labels: Array) -> Array:
-    if labels.dtype.kind == "f" and is_whole(labels):
+    if labels.dtype.kind == "f" and is_whole(labels) and np.abs(labels).max(initial=0) < 2**63:
         labels = labels.astype(np.int64)
     return labels.astype(str)
 

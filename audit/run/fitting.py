@@ -1,7 +1,11 @@
-"""Brings a model and its data together: samples as the network takes them, several inputs by their names."""
+"""Brings a model and its data together: samples as the network takes them, several inputs by their names.
+
+And the network in the arithmetic of the audit.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from audit.data import choose_fitting
@@ -23,6 +27,7 @@ from audit.errors import DataError, ModelError, UsageError
 from audit.model import canonical_form
 from audit.model.base import InputSpec, Model, Part, accepts, float_type, quiet, runs
 from audit.model.packing import Unpacked, encode, pack, packed_module, parts_of, rows_dtype
+from audit.report.conduct import Arithmetic
 from audit.settings import Settings
 
 TRACED = 8  # samples, for the first look at a network that does not say what it takes
@@ -229,3 +234,20 @@ def _equal(first: list[Any], second: list[Any]) -> bool:
     if [leaf.shape for leaf in tensors[0]] != [leaf.shape for leaf in tensors[1]]:
         return False
     return all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(*tensors, strict=True))
+
+
+def in_precision(network: nn.Module, settings: Settings, arithmetic: Arithmetic) -> nn.Module:
+    """The network in the audit's arithmetic, on the audit's device, that nothing will train.
+
+    Weights that are so already are shared, not copied: they may be half of the memory there is, and what changes them
+    for a while puts them back.
+    """
+    dtype = torch.float32 if arithmetic == "float32" else torch.float64
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: this machine has no CUDA device that torch can use; say --device cpu.")
+    cuda = settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())
+    device = torch.device("cuda" if cuda else "cpu")
+    weights = list(network.parameters())
+    stay = all(weight.device == device and weight.dtype == dtype for weight in weights if weight.is_floating_point())
+    shared = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in weights if stay}
+    return copy.deepcopy(network, shared).to(device, dtype).eval().requires_grad_(False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from audit.curvature.sampled import SampledCurvature, SampleSizes
 from audit.curvature.spectrum import Spectra
 from audit.data.dataset import Data, Split
-from audit.errors import ModelError, UsageError
+from audit.errors import ModelError
 from audit.maths.resample import TEST, TRAIN, Bootstrap
 from audit.measures.contract import Audit
 from audit.measures.workload import TOKEN_SHARE, LayerSizes, Workload
@@ -37,7 +36,8 @@ from audit.network.records import Outcome, Records
 from audit.network.residual_traces import is_multilinear
 from audit.network.second_derivatives import is_piecewise_linear
 from audit.network.unrolled import is_recurrent
-from audit.report.conduct import Arithmetic, Plan
+from audit.report.conduct import Plan
+from audit.run.fitting import in_precision
 from audit.run.plan import QUICK, make_plan
 from audit.settings import Settings
 
@@ -217,23 +217,6 @@ def _bootstrap(settings: Settings, samples: Mapping[int, int], room: int) -> Boo
         if (sum(keep.values()) + n) * settings.bootstrap <= room:
             keep[stream] = n
     return Bootstrap(settings.bootstrap, settings.seed, keep)
-
-
-def in_precision(network: nn.Module, settings: Settings, arithmetic: Arithmetic) -> nn.Module:
-    """The network in the audit's arithmetic, on the audit's device, that nothing will train.
-
-    Weights that are so already are shared, not copied: they may be half of the memory there is, and what changes them
-    for a while puts them back.
-    """
-    dtype = torch.float32 if arithmetic == "float32" else torch.float64
-    if settings.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda: this machine has no CUDA device that torch can use; say --device cpu.")
-    cuda = settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())
-    device = torch.device("cuda" if cuda else "cpu")
-    weights = list(network.parameters())
-    stay = all(weight.device == device and weight.dtype == dtype for weight in weights if weight.is_floating_point())
-    shared = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in weights if stay}
-    return copy.deepcopy(network, shared).to(device, dtype).eval().requires_grad_(False)
 
 
 def _tensors(split: Split, task: str) -> tuple[Tensor, Tensor]:

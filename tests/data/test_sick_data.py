@@ -7,6 +7,7 @@ import os
 import pickle
 import struct
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -354,6 +355,21 @@ def test_damaged_bytes_never_escape_as_anything_but_a_sentence(tmp_path: Path, l
         except AuditError as error:
             assert "\n" not in str(error) and str(error).endswith(".")
         file.write_bytes(content)
+
+
+def test_two_arrays_of_one_name(tmp_path: Path) -> None:
+    write_both(tmp_path, folders.write_npz, X, Y)
+    with zipfile.ZipFile(tmp_path / "train.npz") as archive:
+        content = archive.read("x.npy")
+    with zipfile.ZipFile(tmp_path / "train.npz", "a") as archive:
+        archive.writestr("x", content)  # which numpy calls x, too
+    told = f"{tmp_path / 'train.npz'}: holds two arrays of one name; write it again with numpy.savez."
+    assert sentence(tmp_path) == told
+
+
+def test_labels_beyond_whole_numbers(tmp_path: Path) -> None:
+    write_both(tmp_path, folders.write_npz, X, Y.astype(np.uint64) + np.uint64(2**63))
+    assert "holds the label 9223372036854775810, which is too large; number classes from 0." in sentence(tmp_path)
 
 
 def test_a_table_of_very_many_columns_takes_no_time_for_their_names(tmp_path: Path) -> None:

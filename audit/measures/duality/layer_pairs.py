@@ -148,8 +148,8 @@ def measure_pairs(duals: Duals, checked: int | None = None) -> LayerPairs:
         alive = dual.alive.double()
         effective = torch.where(squared > 0, alive * gap / squared.clamp(min=1e-300), 0.0)
         for rows in rows_of(sum_w):
-            sum_w[rows] += dual.weighted_sum(alive, rows)
-            sum_g[rows] += dual.weighted_sum(effective, rows)
+            sum_w[rows] += dual.weighted_sum(alive, rows, sum_w.dtype)
+            sum_g[rows] += dual.weighted_sum(effective, rows, sum_g.dtype)
         error = torch.zeros_like(gap)
         if checked is None or chunk.positions.start < checked:
             if not elsewhere:

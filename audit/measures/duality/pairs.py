@@ -194,17 +194,19 @@ class Dual:
             return torch.cat([(u.mT @ p).square().sum((1, 2)) for u, p in self._blocks(self._weights)])
         return ((self.u @ self.u.mT) * (self.p @ self.p.mT)).sum((1, 2)).clamp(min=0)
 
-    def weighted_sum(self, weights: Tensor, rows: slice) -> Tensor:
+    def weighted_sum(self, weights: Tensor, rows: slice, dtype: torch.dtype = torch.float64) -> Tensor:
         """Some rows of Σ_k weights_k ΔW_k  [rows, in]; weights [k]."""
-        return (self.u[..., rows] * weights[:, None, None]).flatten(0, 1).T @ self.p.flatten(0, 1)
+        u = self.u[..., rows] * weights[:, None, None]
+        return u.to(dtype).flatten(0, 1).T @ self.p.to(dtype).flatten(0, 1)
 
     def one(self, k: int) -> Dual:
         """Of pair k alone."""
         return Dual(self.u[k : k + 1], self.p[k : k + 1], self.alive[k : k + 1])
 
     def inner(self, M: Tensor) -> Tensor:
-        """ΔW_k·M [k] of a large M [out, in]."""
-        parts = (torch.einsum("kto,kto->k", self.u[..., rows], self.p @ M[rows].double().T) for rows in rows_of(M))
+        """ΔW_k·M [k] of a large M [out, in], multiplied in its own precision."""
+        p = self.p.to(M)
+        parts = (torch.einsum("kto,kto->k", self.u[..., rows], (p @ M[rows].T).double()) for rows in rows_of(M))
         return sum(parts, self.u.new_zeros(len(self.u)))
 
     def project(self, E: Tensor) -> Tensor:
@@ -257,8 +259,9 @@ def norm(M: Tensor) -> float:
 
 
 def dual_weights(W: Tensor, x: Tensor, x_test: Tensor) -> Dual:
-    """ΔW of each pair of W [out, in]; x [k, T, in] the train partners, x_test [k, T, in], float64."""
-    u = torch.cat([(x_test - x) @ W[rows].double().T for rows in rows_of(W)], -1)
+    """ΔW of each pair, multiplied in W's precision; x [k, T, in] the train partners, x_test [k, T, in], float64."""
+    step = (x_test - x).to(W)
+    u = torch.cat([(step @ W[rows].T).double() for rows in rows_of(W)], -1)
     scale = norm(W) * (x.flatten(1).norm(dim=1) + x_test.flatten(1).norm(dim=1))
     u = torch.where((u.flatten(1).norm(dim=1) <= ROUNDING * scale)[:, None, None], torch.zeros_like(u), u)
     alive = (x != 0).flatten(1).any(1)

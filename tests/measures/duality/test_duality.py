@@ -14,6 +14,7 @@ from references.duality import Reference
 from tolerances import EXACT, IDENTITY, LOSSY, ROUNDING, SOLVED
 from torch import nn
 
+from audit.measures.duality import layer_pairs, pairs
 from audit.measures.duality.block import DualityBlock
 
 
@@ -49,6 +50,20 @@ def test_agrees_with_brute_force(make_audit: AuditMaker, kind: str, space: str) 
     for layer in audit.layers:
         assert_agrees(found.layers[layer.name], reference(network, layer.module, data, task, space))
     assert (found.network is None) == (space == "features")
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_of_a_layer_too_large_for_a_second_copy_rows_are_worked_on_in_turn(
+    make_audit: AuditMaker, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (pairs, layer_pairs):
+        monkeypatch.setattr(module, "HELD", 7)  # numbers: a row or two
+    build, shape, task, outputs = NETWORKS[kind]
+    network, data = grown(build(), scale=2.0), samples(shape, task, outputs)
+    audit = make_audit(copy.deepcopy(network), *data, task=task)
+    found = run(audit)
+    for layer in audit.layers:
+        assert_agrees(found.layers[layer.name], reference(network, layer.module, data, task, "input"))
 
 
 @given(st.integers(0, 10_000))
