@@ -1,4 +1,4 @@
-"""How many parameters functions have: at most six, so that values that travel together become one value."""
+"""How many parameters functions have, at most six, and how large the tree is."""
 
 from __future__ import annotations
 
@@ -86,3 +86,11 @@ def test_whoever_may_take_more_is_still_there_and_does() -> None:
 )
 def test_the_rule(text: str, too_many: bool) -> None:
     assert any(each.too_many for each in functions(text, "audit/some.py")) == too_many
+
+
+def test_the_tree_stays_within_its_limits() -> None:
+    paths = list((ROOT / "audit").rglob("*.py"))
+    lines = {path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
+    assert len(paths) <= 270
+    assert {name: count for name, count in lines.items() if count > 300} == {}
+    assert len([path for path in (ROOT / "audit").iterdir() if path.name != "__pycache__"]) <= 22
