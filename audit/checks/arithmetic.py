@@ -182,6 +182,7 @@ def check_rescaling(audit: Audit) -> list[Check]:
         ("rescaling-neurons", "Rescaling single neurons does not move ρ", NEURON_WISE, True),
     ):
         network = _rescaled_somewhere(few, spread)
+        let_copies_go(audit.network)
         if network is None:
             why = NO_PAIR if len(dense_only(few.layers)) > 1 else ONE_LAYER
             checks.append(skipped(id, title, why, ["flatness"]))
@@ -191,7 +192,8 @@ def check_rescaling(audit: Audit) -> list[Check]:
         moved = _largest_change(before, flatness(on_few_samples(audit, network)), names)
         words = f"Largest relative change of {', '.join(names)} over {len(few.train)} samples after a random rescaling."
         checks.append(worst(id, title, moved, tolerance, words, ["flatness"]))
-    let_copies_go(audit.network)
+        del network
+        let_copies_go(audit.network)
     return checks
 
 
