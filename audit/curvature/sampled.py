@@ -50,14 +50,19 @@ class SampledCurvature:
     def __init__(self, capture: Capture, x: Tensor, y: Tensor, sizes: SampleSizes, seed: int) -> None:
         self.capture, self.sizes, self._x, self._y, self._seed = capture, sizes, x, y, seed
 
+    @property
+    def layers(self) -> list[DenseLayer]:
+        """Those that have a Hessian of their own: weights that are also another layer's have none."""
+        return [layer for layer in self.capture.layers if not layer.tied_with]
+
     @cached_property
     def sums(self) -> SignSums:
-        """Quadratic forms of every layer, and squared gradients of every parameter."""
+        """Quadratic forms of these layers, and squared gradients of every parameter."""
         capture, few = self.capture, self.sizes.samples
         size = min(BATCH, max(1, few // min(BATCHES, self.sizes.draws)))
         repeats = max(min(LEAST_REPEATS, self.sizes.draws), -(-self.sizes.draws // -(-few // size)))
         draw = Draw(len(self._x), repeats, self._seed)
-        return sign_sums(capture.network, capture.layers, capture.loss, self._batches(few, size), draw)
+        return sign_sums(capture.network, self.layers, capture.loss, self._batches(few, size), draw)
 
     def _batches(self, most: int, size: int = BATCH) -> Iterator[Batch]:
         """The first of the samples in a random order: batches then differ by chance alone."""
@@ -91,7 +96,7 @@ class SampledCurvature:
 
     @cached_property
     def _pairs(self) -> dict[str, ColumnPairs]:
-        """Of every layer, as many layers at a time as fit into the room."""
+        """Of these layers, as many at a time as fit into the room."""
         found: dict[str, ColumnPairs] = {}
         for group in self._groups():
             count = self.sizes.columns if group[0].tokens == 1 else self.sizes.token_columns
@@ -109,7 +114,7 @@ class SampledCurvature:
 
     def _groups(self) -> Iterator[Sequence[DenseLayer]]:
         """Layers with one vector per sample, then those over tokens; the last layer alone, whose columns are known."""
-        *inner, last = self.capture.layers
+        *inner, last = self.layers
         yield [last]
         for over_tokens in (False, True):
             group: list[DenseLayer] = []

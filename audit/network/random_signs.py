@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -157,8 +158,10 @@ class Run:
         calls: Calls = {layer.name: [] for layer in plain}
         with hooked(network, {layer.module: keeping(calls, layer.name) for layer in plain}):
             self.f = scores(network, batch.x)
-        self._names = {_weight_name(layer): layer for layer in layers}
-        self.plain = {_weight_name(layer): Plain.of(layer, network, calls, len(self.f)) for layer in plain}
+        self._names = {f"{layer.module}.weight".lstrip("."): layer for layer in layers}
+        self.plain = {
+            f"{layer.module}.weight".lstrip("."): Plain.of(layer, network, calls, len(self.f)) for layer in plain
+        }
         self._formed = {name: value for name, value in parameters.items() if name not in self.plain}
         self.weights = {name: value for name, value in self._formed.items() if name in self._names}
         self._generator = generator
@@ -181,15 +184,12 @@ class Run:
     def backward(
         self, cotangent: Tensor, parameters: Mapping[str, Tensor]
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The gradients of some parameters, and those of all plain layers in their answers [n, out]."""
+        """The gradients of some parameters, and those of plain layers in their answers [n, out]."""
         targets = [*parameters.values(), *(plain.z for plain in self.plain.values())]
-        found = iter(torch.autograd.grad(self.f, targets, cotangent, retain_graph=True, materialize_grads=True))
+        grad = partial(torch.autograd.grad, retain_graph=True, materialize_grads=True)
+        found = iter(grad(self.f, targets, cotangent) if targets else ())
         gradients = {name: next(found) for name in parameters}
         return gradients, {name: plain.arranged(next(found)) for name, plain in self.plain.items()}
-
-
-def _weight_name(layer: DenseLayer) -> str:
-    return f"{layer.module}.weight".lstrip(".")
 
 
 def gradient_squares(

@@ -10,7 +10,9 @@ import torch
 from made_audits import as_data, as_model
 from sensitivity_cases import NETWORKS, samples
 from tolerances import CANCELS
+from torch import nn
 
+from audit.api import audit_model
 from audit.measures.contract import Audit, Measurement
 from audit.measures.duality.measure import Duality
 from audit.measures.flatness.measure import Flatness
@@ -19,6 +21,7 @@ from audit.report.conduct import Plan, PlannedStage
 from audit.run.setup import set_up_audit
 from audit.settings import Settings
 
+FORMS = ("flatness", "duality", "fisher", "sensitivity")
 SETTINGS = Settings(bootstrap=20, directions=4, widths=2)
 
 
@@ -30,8 +33,7 @@ def audits(name: str, columns: int) -> tuple[Audit, Audit]:
     outputs = network.eval()(torch.zeros(2, *shape, dtype=torch.float64)).shape[1]
     x, y = samples(shape, task, outputs=outputs)
     model, data = as_model(network, shape), as_data(x, y, x[:6] + 0.1, y[:6])
-    names = ("flatness", "duality", "fisher", "sensitivity")
-    stages = [PlannedStage(name=each, form="sampled", samples=len(x), columns=columns) for each in names]
+    stages = [PlannedStage(name=each, form="sampled", samples=len(x), columns=columns) for each in FORMS]
     exact = set_up_audit(model, data, task, SETTINGS)
     return exact, set_up_audit(model, data, task, SETTINGS, Plan(stages=stages))
 
@@ -87,3 +89,47 @@ def test_the_same_plan_gives_the_same_numbers() -> None:
     one, two = (measured(audit, Flatness()) for audit in (first, second))
     assert one == two
     assert np.isfinite(one.network.trace_sum)
+
+
+class Tied(nn.Module):
+    """Two layers, or an embedding and the head, or a layer and its transpose, with the same weights."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.a, self.b, self.c = kind, nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.words = nn.Embedding(9, 6)
+        if kind == "layers":
+            self.b.weight = self.a.weight
+        if kind == "embedding":
+            self.head = nn.Linear(6, 9, bias=False)
+            self.head.weight = self.words.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores."""
+        if self.kind == "embedding":
+            hidden: torch.Tensor = self.head(torch.relu(self.a(self.words(x).mean(1))))
+            return hidden
+        x = torch.relu(self.a(x))
+        x = self.b(x) if self.kind == "layers" else x @ self.a.weight
+        found: torch.Tensor = self.c(torch.relu(x))
+        return found
+
+
+@pytest.mark.parametrize("kind", ["layers", "embedding", "transposed"])
+def test_weights_in_two_places_have_a_reason_and_the_rest_is_measured(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    tokens = kind == "embedding"
+    x = rng.integers(0, 9, (80, 5)) if tokens else rng.normal(size=(80, 6)).astype(np.float32)
+    y = rng.integers(0, 9 if tokens else 3, 80)
+    stages = [PlannedStage(name=each, form="sampled", samples=32, columns=32) for each in FORMS]
+    monkeypatch.setattr("audit.run.pipeline.plan_audit", lambda *_: Plan(stages=stages, arithmetic="float32"))
+    report = audit_model(Tied(kind), (x[:60], y[:60]), (x[60:], y[60:]), task="classification", bootstrap=20)
+    assert not report.plan.is_exact("flatness")
+    tied = {layer.name for layer in report.layers if layer.tied_with}
+    assert tied or tokens
+    for layer in report.layers:
+        assert (layer.flatness.skipped is not None) == bool(layer.tied_with)
+        assert (layer.duality.skipped is not None) == bool(layer.tied_with)

@@ -14,13 +14,15 @@ from audit.measures import KNOWN_PATHS, Report
 from audit.report.paths import find, value_at
 from audit.report.paths import leaves as every_leaf
 
+RANGES = ("_ci95", "by_chance")  # two ends, which a rule is not about
+
 
 def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Every scalar of a JSON document with its path as a rule would write it."""
     if isinstance(node, dict):
         for key, value in node.items():
             yield from leaves(value, (*path, key))
-    elif isinstance(node, list) and not path[-1].endswith("_ci95") and path[-2:-1] != ("ci95",):
+    elif isinstance(node, list) and not path[-1].endswith(RANGES) and path[-2:-1] != ("ci95",):
         for place, item in enumerate(node):
             named = item.get("name", item.get("id", place)) if isinstance(item, dict) else place
             yield from leaves(item, (*path, str(named)))

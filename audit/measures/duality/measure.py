@@ -52,6 +52,10 @@ ANY_TAGS = "the nearest train sample, whatever its positions' labels (Euclidean;
 
 CHECKED = 64  # pairs that the duality is checked on where all would take too long …
 TRIED = 16  # … and those that show, before any other work, that a layer has none
+TIED = (
+    "its weights are also those of {others}, so the loss is curved by them in both places at once; sampled columns "
+    "show no Hessian of this use alone"
+)
 ALL_ZERO = "every train partner reaches this layer as the zero vector: no weight acts on it"
 
 
@@ -159,6 +163,8 @@ class DualityFold:
         too_large = self._too_curved.get(layer.name) or too_many_patches(layer, len(pairs))
         if too_large is not None:
             return replace(nothing, skipped=too_large)
+        if self._sampled is not None and layer.tied_with:
+            return replace(nothing, skipped=TIED.format(others=", ".join(layer.tied_with)))
         if self._sampled is not None and (why := self._not_dual(layer, pairs)) is not None:
             return replace(nothing, skipped=why)
         duals = Duals(pairs, layer)
