@@ -180,10 +180,10 @@ class _Squared:
 
     def times(self, V: Tensor) -> Tensor:
         """H V; V [m, in, 1]."""
-        v = V[..., 0] / float(self.scale)
+        v = V[..., 0].to(self.W) / float(self.scale)
         parts = (self.W[rows] for rows in blocks(len(self.W), self.dim, HELD))
         found = sum(((v @ part.T / float(self.scale)) @ part).double() for part in parts)
-        return torch.as_tensor(found, dtype=V.dtype)[..., None]
+        return torch.as_tensor(found).to(V)[..., None]
 
 
 @dataclass(frozen=True)
@@ -210,4 +210,4 @@ class _Dense:
 
     def times(self, V: Tensor) -> Tensor:
         """H V; V [m, k, 1]."""
-        return (V[..., 0] @ self.matrix)[..., None]
+        return (V[..., 0].to(self.matrix) @ self.matrix).to(V)[..., None]

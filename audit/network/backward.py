@@ -137,7 +137,7 @@ def by_sample(layer: DenseLayer, J: Tensor, n: int, features: int) -> Tensor:
 
 
 def is_plain(layer: DenseLayer) -> bool:
-    """Whether its weights act on one vector of each sample, and nowhere else."""
+    """Whether its weights act on one vector of each sample, and in no other layer: else its gradient has more parts."""
     return layer.tokens == layer.calls == 1 and not layer.tied_with and layer.patches is None
 
 

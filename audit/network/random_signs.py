@@ -200,7 +200,7 @@ def gradient_squares(
     The first from the sum of the gradients, the second from one with random signs for each batch, or sample by sample.
     """
     generator, samples, signed = torch.Generator().manual_seed(seed), 0, 0.0
-    sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
+    sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(()))
     gathered: dict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
     with differentiable(network) as parameters:
         for batch in batches:
@@ -210,7 +210,7 @@ def gradient_squares(
             signs = torch.randint(2, (len(g), 1), generator=generator).to(g) * 2 - 1
             formed, deltas = run.backward(g, run.weights)
             for name, part in formed.items():
-                sums[name] = sums[name].to(part.device) + part
+                sums[name] = sums[name].to(part.device) + _precise(part)
             for name, delta in deltas.items():
                 gathered[name].append((delta[:rows], run.plain[name].x[:rows].to(delta)))
             mixed = run.backward(signs * g, run.weights)[0] if run.weights else {}

@@ -120,8 +120,10 @@ def find_shifted(report: Report) -> Observation | None:
     verdict = "same" if held is None else held.verdict
     unlike = told is not None and told.differ and verdict in ("same", "cannot tell")
     level, title, meaning, advice = UNLIKE if unlike else VERDICTS[verdict]
-    if held is None:  # then nothing is known of errors
-        title, meaning = title.replace(ALIKE, INPUTS_ALIKE), meaning.replace(NO_COST, COST_OPEN)
+    if held is None or verdict == "cannot tell":  # then nothing is known of errors
+        meaning = meaning.replace(NO_COST, COST_OPEN if held is None else "").strip()
+    if held is None:
+        title = title.replace(ALIKE, INPUTS_ALIKE)
     return Observation(
         level=level,
         title=title.format(told=_of_hundred(told)),

@@ -157,8 +157,7 @@ def worst_step(place: Place, samples: Samples, size: float) -> Answers:
         u = torch.zeros(len(y), len(place.spread), dtype=torch.float64).requires_grad_()
         f = place.scores(samples, rows, u)
         slope = samples.loss.gradient(f.detach().double(), y.to(f.device)).to(f.dtype)
-        (g,) = torch.autograd.grad(f, u, slope, allow_unused=True)
-        g = torch.zeros_like(u) if g is None else g
+        (g,) = torch.autograd.grad(f, u, slope, allow_unused=True, materialize_grads=True)
         norm = g.norm(dim=1, keepdim=True)
         step = size * math.sqrt(int((place.spread > 0).sum())) * g / torch.where(norm > 0, norm, 1.0)
         with torch.no_grad():
@@ -191,9 +190,10 @@ def changed(weights: Sequence[Tensor], changes: Sequence[Tensor], size: float = 
 
 
 def rounding(network: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
-    """Every weight matrix or kernel of the network, and what rounding it to 8 bits adds to it."""
-    weights = [weight.detach() for weight in network.parameters() if weight.dim() > 1 and weight.is_floating_point()]
-    return weights, [_rounding(weight) for weight in weights]
+    """Every matrix or kernel of the network, and what rounding it to 8 bits adds to it."""
+    every = (weight.detach() for weight in network.parameters() if weight.dim() > 1 and weight.is_floating_point())
+    weights = {(weight.data_ptr(), weight.shape): weight for weight in every}.values()  # what is shared, once
+    return list(weights), [_rounding(weight) for weight in weights]
 
 
 def _rounding(weight: Tensor) -> Tensor:

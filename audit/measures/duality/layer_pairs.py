@@ -78,13 +78,13 @@ class LayerPairs:
     @cached_property
     def total_w(self) -> float:
         """T_w = ⟨‖ΔW‖²⟩ − ‖⟨ΔW⟩‖²."""
-        return _variance(self.second_moment_w, _dot(self.mean_w, self.mean_w))
+        return _variance(self.second_moment_w, self.mean_w)
 
     @cached_property
     def total_g(self) -> float:
         """T_g = ⟨Δl²/‖ΔW‖²⟩ − ‖⟨g⟩‖²."""
         second = (self.s * self.gap)[self.alive].mean()
-        return _variance(float(second), _dot(self.mean_g, self.mean_g))
+        return _variance(float(second), self.mean_g)
 
 
 class Duals:
@@ -208,9 +208,10 @@ def _answer_error(chunk: PairChunk, layer: DenseLayer, dual: Dual) -> float:
     return float((missed[counts] / wanted[counts]).max()) if bool(counts.any()) else 0.0
 
 
-def _variance(second_moment: float, squared_mean: float) -> float:
-    variance = second_moment - squared_mean
-    return variance if variance > CANCELLED * second_moment else 0.0
+def _variance(second_moment: float, mean: Tensor) -> float:
+    variance = second_moment - _dot(mean, mean)
+    rounding = max(CANCELLED, 8 * torch.finfo(mean.dtype).eps)
+    return variance if variance > rounding * second_moment else 0.0
 
 
 # The network really run with dual weights: added to what the layer answers, or to the weights themselves.

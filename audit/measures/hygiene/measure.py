@@ -17,7 +17,7 @@ from audit.maths.blocks import RESAMPLED
 from audit.maths.resample import cluster_sums
 from audit.maths.shares import wilson
 from audit.measures.contract import Audit, Card, Fold, Measure, Measurement
-from audit.measures.hygiene import ASKED, DEMAND, DIVISIONS
+from audit.measures.hygiene import ASKED, DEMAND, DIVISIONS, NUMBERS
 from audit.measures.hygiene.block import ClassBalance, Conflicts, Hygiene, ToldApart, Twin
 from audit.measures.hygiene.candidates import NEIGHBOURS
 from audit.measures.hygiene.card import CARDS
@@ -207,8 +207,7 @@ def _x_squared_of(test: NDArray[np.int64], pooled: NDArray[np.int64]) -> NDArray
 
 def _x_squared(test: NDArray[np.int64], pooled: NDArray[np.int64]) -> NDArray[np.float64]:
     """Pearson's X² of the 2 × C table up to a factor that is the same for all divisions [draws]."""
-    mean = pooled * (test[0].sum() / pooled.sum())
-    return np.asarray(((test - mean) ** 2 / pooled).sum(1))
+    return np.asarray(((test - pooled * (test[0].sum() / pooled.sum())) ** 2 / pooled).sum(1))
 
 
 # Are the inputs of train and test alike? A simple classifier is asked of each which split it is from, without having
@@ -216,7 +215,6 @@ def _x_squared(test: NDArray[np.int64], pooled: NDArray[np.int64]) -> NDArray[np
 
 
 FEWEST = 20  # of either, below which nothing can be told
-NUMBERS = 4096  # of a sample, at most: of more, so many drawn at random
 RIDGE = 0.1
 RARELY = 0.001  # share of the divisions that may be told apart as well: the chance of a false alarm
 NO_DISTANCES = "Tokens have no distances by which a simple classifier could tell them apart."
@@ -238,15 +236,17 @@ def compare_inputs(
     """The same of train and test inputs [n, D], [m, D] and their numbers, which are equal where the inputs are."""
     rng = np.random.default_rng(seed)
     rows = [rng.permutation(_alone(*pair))[:ASKED] for pair in (ids, ids[::-1])]
-    size = min(map(len, rows))
-    if size < FEWEST:
+    if (size := min(map(len, rows))) < FEWEST:
         return ToldApart(skipped=TOO_FEW)
     numbers = torch.from_numpy(rng.permutation(inputs[0].shape[1])[:NUMBERS])
     order = torch.from_numpy(rng.permutation(2 * size))
     parts = [x.cpu()[torch.from_numpy(some[:size])][:, numbers] for x, some in zip(inputs, rows, strict=True)]
     pool, from_test = torch.cat(parts)[order].double(), order >= size
     kept = distinct(pool, close)
-    found = tell(pool[kept], from_test[kept].numpy(), rng)
+    pool, from_test = pool[kept], from_test[kept]
+    if min(int(from_test.sum()), int((~from_test).sum())) < FEWEST or bool((pool == pool[:1]).all()):
+        return ToldApart(skipped=TOO_FEW)
+    found = tell(pool, from_test.numpy(), rng)
     low, high = np.quantile(found[1:], [0.025, 0.975]).tolist()
     p = float((found[1:] >= found[0]).sum() + 1) / (1 + DIVISIONS)
     return ToldApart(
@@ -255,7 +255,7 @@ def compare_inputs(
         p_value=p,
         p_value_ci95=wilson(p, 1 + DIVISIONS),
         differ=p <= RARELY,
-        samples=int(kept.sum()),
+        samples=len(pool),
         draws=DIVISIONS,
     )
 

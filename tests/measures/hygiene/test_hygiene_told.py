@@ -10,7 +10,7 @@ from references import hygiene as reference
 
 from audit.measures.hygiene.block import ToldApart
 from audit.measures.hygiene.duplicates import row_ids
-from audit.measures.hygiene.measure import DIVISIONS, RIDGE, compare_inputs, distinct, tell
+from audit.measures.hygiene.measure import DIVISIONS, RIDGE, TOO_FEW, compare_inputs, distinct, tell
 
 
 def compared(x: np.ndarray, x_test: np.ndarray, seed: int = 0, close: float | None = None) -> ToldApart:
@@ -100,3 +100,13 @@ def test_why_it_is_not_asked(make_audit) -> None:
     (x, y), (x_test, y_test) = blobs(90, 0), blobs(15, 1)
     few = measured(make_audit(network(6, 3), x, y, x_test, y_test)).told_apart
     assert few.accuracy is None and "fewer than 20 different inputs" in few.skipped
+
+
+def test_where_near_copies_or_one_value_are_left_nothing_is_told() -> None:
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(60, 5)))
+    pairs = torch.from_numpy(rng.normal(size=(12, 5))).repeat(2, 1) + 1e-9 * torch.from_numpy(rng.normal(size=(24, 5)))
+    ids = np.arange(60), np.arange(60, 120)
+    assert compare_inputs((x, pairs), (ids[0], ids[1][:24]), 0.5, seed=0).skipped == TOO_FEW
+    assert compare_inputs((x, x + 0.1), ids, None, seed=0).skipped is None
+    assert compare_inputs((torch.ones(60, 5), torch.ones(60, 5)), ids, None, seed=0).skipped == TOO_FEW
