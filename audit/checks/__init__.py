@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from audit.checks.arithmetic import check_curvature, check_rescaling, let_copies_go
+from audit.checks.arithmetic import check_curvature, check_rescaling
 from audit.measures.catalogue import CATALOGUE
 from audit.measures.contract import Audit, on_few_samples
 from audit.measures.duality.block import DualityBlock
@@ -27,6 +27,7 @@ from audit.network.record import Record
 from audit.report.blocks import Check, skipped, worst
 from audit.report.conduct import PlannedStage
 from audit.settings import Settings
+from audit.settings.limits import let_go
 
 CANCELLED = 0.1  # at a minimum the samples' gradients cancel; noise alone leaves about 1/√n of a typical one
 
@@ -251,7 +252,7 @@ def check_single_precision(audit: Audit) -> Check:
     """The scores in float32, as the model would run in production, against float64."""
     few = on_few_samples(audit, most=MORE)
     precise, rough = (_scores_in(dtype, few) for dtype in (torch.float64, torch.float32))
-    let_copies_go(few.network)
+    let_go(few.model.weights)
     scale = max(float(precise.abs().max()), 1e-300)
     words = (
         f"Largest difference of a score between float32 and float64 over {len(few.train)} samples, relative to the "

@@ -6,7 +6,6 @@ The Hessian is probed by its product with a random direction.
 from __future__ import annotations
 
 import copy
-import gc
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -20,7 +19,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from audit.curvature import LayerHessian
 from audit.curvature.sampled import SampledCurvature, SampleSizes
-from audit.maths.blocks import HELD
 from audit.measures.contract import Audit, on_few_samples
 from audit.measures.flatness.block import LayerFlatness
 from audit.measures.flatness.measure import Flatness
@@ -29,6 +27,7 @@ from audit.network import DenseLayer, dense_only
 from audit.network.loss import SquaredError
 from audit.network.record import Products, Record
 from audit.report.blocks import Check, skipped, worst
+from audit.settings.limits import let_go
 
 ID, TITLE = "hessian-probe", "The curvature of the loss agrees with plain double differentiation"
 TOLERANCE = 1e-8
@@ -182,7 +181,7 @@ def check_rescaling(audit: Audit) -> list[Check]:
         ("rescaling-neurons", "Rescaling single neurons does not move ρ", NEURON_WISE, True),
     ):
         network = _rescaled_somewhere(few, spread)
-        let_copies_go(audit.network)
+        let_go(audit.model.weights)
         if network is None:
             why = NO_PAIR if len(dense_only(few.layers)) > 1 else ONE_LAYER
             checks.append(skipped(id, title, why, ["flatness"]))
@@ -193,14 +192,8 @@ def check_rescaling(audit: Audit) -> list[Check]:
         words = f"Largest relative change of {', '.join(names)} over {len(few.train)} samples after a random rescaling."
         checks.append(worst(id, title, moved, tolerance, words, ["flatness"]))
         del network
-        let_copies_go(audit.network)
+        let_go(audit.model.weights)
     return checks
-
-
-def let_copies_go(network: nn.Module) -> None:
-    """Frees copies of a large network at once: a graph points at itself, and would wait for the collector's turn."""
-    if sum(weight.numel() for weight in network.parameters()) > HELD:
-        gc.collect()
 
 
 def _rescaled_somewhere(few: Audit, spread: bool) -> nn.Module | None:

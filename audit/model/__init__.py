@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import zipfile
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from audit.errors import ModelError, UsageError, readable
 from audit.settings import Settings
-from audit.settings.limits import memory_limited
+from audit.settings.limits import let_go, memory_limited
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +24,7 @@ def load_model(path: Path, settings: Settings) -> Model:
     path = Path(path)
     with readable(ModelError, path, REMEDY), memory_limited(settings.memory, path):
         model = _load(path, detect(path), settings)
-    gc.collect()  # graphs point at themselves, and at weights that were converted
+    let_go(model.weights)  # graphs point at themselves, and at what was converted
     return model
 
 

@@ -125,6 +125,11 @@ class Model:
         """Everything that a sample consists of."""
         return (self.input, *self.others)
 
+    @property
+    def weights(self) -> int:
+        """How many numbers its parameters hold."""
+        return sum(parameter.numel() for parameter in self.network.parameters())
+
     def answer(self, scores: Tensor) -> Tensor:
         """The file's output for scores [n, C] or [n, T·C], the final layer put back on; a row for each sample."""
         rows = scores if self.per_position is None else scores.reshape(len(scores), -1, self.per_position)

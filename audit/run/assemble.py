@@ -138,7 +138,7 @@ def _model(audit: Audit, parity: Parity | None) -> ModelReport:
         path=str(model.path),
         format=model.format,
         sha256=model.sha256,
-        parameters=sum(parameter.numel() for parameter in audit.network.parameters()),
+        parameters=audit.model.weights,
         task=cast(Task, audit.task),
         loss=cast(LossName, audit.loss.name),
         output="scores" if audit.task == "regression" else "logits",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -42,7 +41,7 @@ from audit.run.progress import Progress
 from audit.run.reader_warnings import find_warnings
 from audit.run.setup import at_train_loss, plan_audit, set_up_audit
 from audit.settings import Settings
-from audit.settings.limits import memory_limited, one_budget
+from audit.settings.limits import let_go, memory_limited, one_budget
 
 Reader = Callable[[Settings, tuple[str, ...], Preparation | None], Data]
 """Given what the model calls its inputs, and the preprocessing that its own file does."""
@@ -166,7 +165,7 @@ def prepare(sources: Sources, settings: Settings, progress: Progress) -> Prepare
         outputs = _outputs(model, data)
         task, data = resolve_task(data, outputs, model.head, settings.task, model.per_position)
     model = replace(model, reference=None)  # it has vouched for the network, and holds all weights once more
-    gc.collect()  # … as do the copies that were compared with it, whose graphs point at themselves
+    let_go(model.weights)  # … as do the copies that were compared with it, whose graphs point at themselves
     return Prepared(model, data, task, parity, fitting)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import gc
 import mmap
 import os
 import re
@@ -24,6 +25,7 @@ STACKS = 16 << 20  # bytes for each processor: two libraries start a thread on i
 LARGEST_REPORT = 1 << 27  # characters
 MOST_VALUES = 4_000_000  # of a report
 _BEFORE: ContextVar[int | None] = ContextVar("before", default=None)  # bytes taken before a model and data were read
+LARGE = 1 << 22  # weights of a network, below which its copies may wait for the collector's turn
 COPIES = 4  # of a model file, while it is converted and compared with its own runtime
 
 
@@ -150,6 +152,12 @@ def give_back() -> None:
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # other C libraries have no such function
             ctypes.CDLL(None).malloc_trim(0)
+
+
+def let_go(numbers: int) -> None:
+    """Frees at once what nobody has any more but itself, as graphs do, where so many weights may hang on it."""
+    if numbers > LARGE:
+        gc.collect()
 
 
 def _taken() -> int | None:
