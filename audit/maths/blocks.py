@@ -76,6 +76,16 @@ def all_within(room: int, parts: Iterable[Item], count: int, size: Callable[[Ite
     return held
 
 
+def row_blocks(M: Tensor) -> Iterator[slice]:
+    """Goes over a matrix as large as a layer's weights, a few rows at a time: beside it there is no room for another.
+
+    >>> import torch
+    >>> list(row_blocks(torch.zeros(2, 3)))
+    [slice(0, 2, None)]
+    """
+    return blocks(len(M), M[0].numel(), HELD)
+
+
 def in_blocks(work: Callable[..., Tensor], *tensors: Tensor, width: int = 0) -> Tensor:
     """work(*tensors) [n, …], a few rows at a time, so that what lies between two steps stays in the cache.
 

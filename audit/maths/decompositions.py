@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
+from audit.maths.blocks import row_blocks
+
 SQUARED_SPREAD = 1e-4  # λ_min/λ_max of the Gram matrix below which its eigenvalues are not good to 1e-11
 VOLUME_SPREAD = 1e-6  # … below which the sum of their logarithms is not good to 1e-10
 DROWNED = 1e-11  # λ_min/λ_max of the Gram matrix that rounding alone may bring about
@@ -145,6 +147,15 @@ def largest_singular_value(K: Tensor) -> Tensor:
     _, gram, scale = _gram(K if K.shape[1] <= K.shape[2] else K.mT)
     largest: Tensor = eigvalsh(gram)[:, -1].clamp(min=0).sqrt() * scale
     return largest
+
+
+def norm(M: Tensor) -> float:
+    """‖M‖ of a matrix or kernel, in double precision, whatever its size.
+
+    >>> norm(torch.tensor([[3.0, 4.0]]))
+    5.0
+    """
+    return float(torch.stack([M[rows].double().norm() for rows in row_blocks(M)]).norm())
 
 
 def narrow_factor(W: Tensor) -> Tensor:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from audit.maths.blocks import DENSE_LIMIT, HELD, blocks
+from audit.maths.blocks import DENSE_LIMIT, row_blocks
 from audit.maths.decompositions import eigh, eigvalsh
-from audit.maths.lanczos import iterated
+from audit.maths.lanczos import MOST_STEPS, iterated
 
 WHOLE = 1500  # columns up to which all eigenpairs of the Gram matrix are had at once
 RESIDUAL = 1e-9  # of an eigenpair of a larger one
@@ -148,8 +148,9 @@ def spectral_norm(W: Tensor) -> float:
     if scale == 0:
         return 0.0
     if min(W.shape) > DENSE_LIMIT:
-        values = iterated(_Squared(W, scale), 1, NORM[W.dtype], seed=0, values_only=True).values
-        return float(values[0].sqrt() * scale)
+        found = iterated(_Squared(W, scale), 1, NORM[W.dtype], seed=0, values_only=True)
+        if found.iterations < MOST_STEPS:
+            return float(found.values[0].sqrt() * scale)
     W = W.double() / scale
     gram = W @ W.T if W.shape[0] <= W.shape[1] else W.T @ W
     return float(eigvalsh(gram)[-1].sqrt() * scale)
@@ -181,7 +182,7 @@ class _Squared:
     def times(self, V: Tensor) -> Tensor:
         """H V; V [m, in, 1]."""
         v = V[..., 0].to(self.W) / float(self.scale)
-        parts = (self.W[rows] for rows in blocks(len(self.W), self.dim, HELD))
+        parts = (self.W[rows] for rows in row_blocks(self.W))
         found = sum(((v @ part.T / float(self.scale)) @ part).double() for part in parts)
         return torch.as_tensor(found).to(V)[..., None]
 

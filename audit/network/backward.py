@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from audit.maths.blocks import HELD, blocks
+from audit.maths.blocks import HELD, blocks, row_blocks
 from audit.network import DenseLayer
 
 Calls = dict[str, list[tuple[Tensor, Tensor]]]  # by layer name: input and output of each call
@@ -173,8 +173,7 @@ class Plain:
     def weighted(self) -> Tensor:
         """Σ_k W_jk² x_k² [n, out]."""
         x = self.x.square().to(self.W)
-        rows = blocks(len(self.W), self.W.shape[1], HELD)
-        return torch.cat([x @ self.W[some].square().T for some in rows], 1).double()
+        return torch.cat([x @ self.W[rows].square().T for rows in row_blocks(self.W)], 1).double()
 
     def squares(self, delta: Tensor) -> Tensor:
         """Σ_i ‖δ_i x_iᵀ‖² and Σ_i ‖W ∘ δ_i x_iᵀ‖² [2]."""

@@ -115,9 +115,21 @@ def _finished(plan: Plan, stages: Sequence[PlannedStage], work: Workload, settin
         most = int(demand.turns * plan.memory)
         return replace(stage, bytes=min(most, planned_bytes(demand, stage, work, settings, size)))
 
-    return replace(
-        plan, stages=[with_bytes(stage) for stage in sorted(stages, key=lambda each: order.index(each.name))]
-    )
+    ordered = sorted(_where_first_asked_for(stages), key=lambda each: order.index(each.name))
+    return replace(plan, stages=[with_bytes(stage) for stage in ordered])
+
+
+def _where_first_asked_for(stages: Sequence[PlannedStage]) -> list[PlannedStage]:
+    """What several measures rest on is found by the one that finishes first, and its time is spent there."""
+    found = {stage.name: stage for stage in stages}
+    finished = [measure.key for measure in MEASURES]
+    for shared in [name for name in found if STAGES[name].columns]:
+        users = [name for name in found if name == shared or STAGES[name].rests_on == shared]
+        first = min((name for name in users if found[name].form != "skipped"), key=finished.index, default=shared)
+        seconds = sum(found[name].seconds for name in {first, shared})
+        found[shared] = replace(found[shared], seconds=0.0)
+        found[first] = replace(found[first], seconds=seconds)
+    return list(found.values())
 
 
 @dataclass(frozen=True)

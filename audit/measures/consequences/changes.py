@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from audit.maths.blocks import HELD, blocks
+from audit.maths.blocks import row_blocks
+from audit.maths.decompositions import norm
 from audit.measures.consequences.block import Kind
 from audit.measures.consequences.samples import Answers, Samples, input_spread
 from audit.measures.contract import Audit
@@ -180,7 +181,7 @@ def changed(weights: Sequence[Tensor], changes: Sequence[Tensor], size: float = 
     try:
         with torch.no_grad():
             for weight, change in zip(weights, changes, strict=True):
-                for rows in _rows(weight):
+                for rows in row_blocks(weight):
                     weight[rows] += (size * change[rows]).to(weight.device, weight.dtype)
         yield
     finally:
@@ -199,20 +200,15 @@ def rounding(network: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
 def _rounding(weight: Tensor) -> Tensor:
     """What rounding adds, computed in double precision, a few rows at a time, and kept in the weight's own."""
     found, step = torch.empty_like(weight), max(float(weight.max()), -float(weight.min())) / LEVELS
-    for rows in _rows(weight):
+    for rows in row_blocks(weight):
         precise = weight[rows].double()
         found[rows] = (precise / step).round() * step - precise if step > 0 else 0.0
     return found
 
 
-def _rows(weight: Tensor) -> Iterator[slice]:
-    """A few at a time: a large layer's changes take as much memory as all the rest."""
-    return blocks(len(weight), weight[0].numel(), HELD)
-
-
 def directions(weight: Tensor, pairs: int, seed: Sequence[int], by_neuron: bool) -> Iterator[Tensor]:
     """Changes of W [out, …] for ε = 1: of norm ‖W‖ in a random direction, or each row by a random share of itself."""
-    size = _norm(weight)
+    size = norm(weight)
     for pair in range(pairs):
         rng = np.random.default_rng([*seed, pair])
         if by_neuron:
@@ -220,14 +216,9 @@ def directions(weight: Tensor, pairs: int, seed: Sequence[int], by_neuron: bool)
             yield shares.to(weight.dtype) * weight.detach().cpu()
             continue
         delta, drawn = torch.empty(weight.shape, dtype=weight.dtype), weight[:0].cpu().numpy().dtype.type
-        for rows in _rows(delta):
+        for rows in row_blocks(delta):
             delta[rows] = torch.from_numpy(rng.standard_normal(tuple(delta[rows].shape), drawn))
-        yield delta.mul_(size / _norm(delta))
-
-
-def _norm(weight: Tensor) -> float:
-    parts = [torch.linalg.vector_norm(weight[rows], dtype=torch.float64) for rows in _rows(weight)]
-    return float(torch.linalg.vector_norm(torch.stack(parts)))
+        yield delta.mul_(size / norm(delta))
 
 
 @dataclass(frozen=True)

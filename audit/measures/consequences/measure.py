@@ -12,14 +12,14 @@ Cannot    tell of other changes: blur, another camera, an adversary with more th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from audit.maths.blocks import HELD
+from audit.maths.decompositions import norm
 from audit.maths.resample import TEST, TRAIN
 from audit.maths.shares import wilson
 from audit.measures.consequences import DEMAND, FEW_LAYERS, MOST_LAYERS, MOST_TESTS, TESTS_PER_TRAIN
@@ -142,7 +142,7 @@ def measure_consequences(audit: Audit, effort: Effort) -> Consequences:
         spread=None if place is None else _one_spread(place),
         numbers=0 if place is None else int((place.spread > 0).sum()),
         rounded_weights=sum(weight.numel() for weight in weights),
-        rounding_norm=_norm(changes),
+        rounding_norm=math.hypot(*map(norm, changes)),
         changes=[
             _consequence(
                 change,
@@ -189,12 +189,6 @@ def spread_over(layers: Sequence[DenseLayer], most: int) -> list[DenseLayer]:
     """At most so many, evenly from the first to the last."""
     places = np.unique(np.linspace(0, len(layers) - 1, min(most, len(layers))).round().astype(int))
     return [layers[place] for place in places]
-
-
-def _norm(changes: Sequence[Tensor]) -> float:
-    """Of all changes together, summed in double precision."""
-    parts = (part for change in changes for part in torch.split(change.flatten(), HELD))
-    return float(sum(float(part.double().square().sum()) for part in parts) ** 0.5)
 
 
 def _one_spread(place: Place) -> float | None:

@@ -9,9 +9,9 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from audit.maths.blocks import HELD
+from audit.maths.blocks import HELD, row_blocks
 from audit.measures.duality.basis import Vectors
-from audit.measures.duality.pairs import Dual, PairChunk, Pairs, Shift, dual_weights, rows_of
+from audit.measures.duality.pairs import Dual, PairChunk, Pairs, Shift, dual_weights
 from audit.network import DenseLayer
 from audit.network.capture import Capture
 from audit.network.hooks import hooked
@@ -147,7 +147,7 @@ def measure_pairs(duals: Duals, checked: int | None = None) -> LayerPairs:
         gap, squared = chunk.test.loss - chunk.partner.loss, dual.squared_norm()
         alive = dual.alive.double()
         effective = torch.where(squared > 0, alive * gap / squared.clamp(min=1e-300), 0.0)
-        for rows in rows_of(sum_w):
+        for rows in row_blocks(sum_w):
             sum_w[rows] += dual.weighted_sum(alive, rows, sum_w.dtype)
             sum_g[rows] += dual.weighted_sum(effective, rows, sum_g.dtype)
         error = torch.zeros_like(gap)
@@ -171,7 +171,7 @@ def measure_pairs(duals: Duals, checked: int | None = None) -> LayerPairs:
 
 
 def _dot(A: Tensor, B: Tensor) -> float:
-    return sum(float((A[rows].double() * B[rows].double()).sum()) for rows in rows_of(A))
+    return sum(float((A[rows].double() * B[rows].double()).sum()) for rows in row_blocks(A))
 
 
 def _dual_losses(duals: Duals, chunk: PairChunk, dual: Dual) -> Tensor:
@@ -236,7 +236,7 @@ def loss_with(capture: Capture, layer: DenseLayer, dual: Dual, x: Tensor, y: Ten
     assert isinstance(weight, Tensor)
     own = weight.clone()
     try:
-        for rows in rows_of(layer.weight(capture.network)):
+        for rows in row_blocks(layer.weight(capture.network)):
             dW = dual.weighted_sum(torch.ones(1, dtype=dual.u.dtype, device=dual.u.device), rows)
             weight[rows] += dW.reshape(weight[rows].shape)
         return next(capture.forward(x, y)).loss[0]

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from audit.maths.decompositions import norm
 from audit.measures.contract import Audit, Measure, Measurement
 from audit.measures.duality import DEMAND, walked
 from audit.measures.duality.basis import Basis, column_basis, hessian_basis
@@ -19,7 +20,7 @@ from audit.measures.duality.block import DualityBlock
 from audit.measures.duality.card import CARDS
 from audit.measures.duality.decompose import Decomposition, decompose
 from audit.measures.duality.layer_pairs import Duals, LayerPairs, measure_pairs
-from audit.measures.duality.pairs import Nearest, Pairs, asked_for, nearest_partners, norm
+from audit.measures.duality.pairs import Nearest, Pairs, asked_for, nearest_partners
 from audit.measures.duality.report_blocks import (
     NO_PAIRS,
     approximation,

@@ -10,7 +10,8 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from audit.maths.blocks import HELD, all_within, blocks
+from audit.maths.blocks import HELD, all_within, blocks, row_blocks
+from audit.maths.decompositions import norm
 from audit.measures.contract import Audit
 from audit.network.capture import Capture
 from audit.network.cost import budget_bytes
@@ -206,7 +207,7 @@ class Dual:
     def inner(self, M: Tensor) -> Tensor:
         """ΔW_k·M [k] of a large M [out, in], multiplied in its own precision."""
         p = self.p.to(M)
-        parts = (torch.einsum("kto,kto->k", self.u[..., rows], (p @ M[rows].T).double()) for rows in rows_of(M))
+        parts = (torch.einsum("kto,kto->k", self.u[..., rows], (p @ M[rows].T).double()) for rows in row_blocks(M))
         return sum(parts, self.u.new_zeros(len(self.u)))
 
     def project(self, E: Tensor) -> Tensor:
@@ -248,20 +249,10 @@ class Dual:
         return lambda x: (x.to(p) @ p.mT) @ u
 
 
-def rows_of(M: Tensor) -> Iterator[slice]:
-    """A few rows of a matrix as large as W at a time; all at once where it is small."""
-    return blocks(len(M), M.shape[1], HELD)
-
-
-def norm(M: Tensor) -> float:
-    """‖M‖ in double precision."""
-    return float(torch.stack([M[rows].double().norm() for rows in rows_of(M)]).norm())
-
-
 def dual_weights(W: Tensor, x: Tensor, x_test: Tensor) -> Dual:
     """ΔW of each pair, multiplied in W's precision; x [k, T, in] the train partners, x_test [k, T, in], float64."""
     step = (x_test - x).to(W)
-    u = torch.cat([(step @ W[rows].T).double() for rows in rows_of(W)], -1)
+    u = torch.cat([(step @ W[rows].T).double() for rows in row_blocks(W)], -1)
     scale = norm(W) * (x.flatten(1).norm(dim=1) + x_test.flatten(1).norm(dim=1))
     u = torch.where((u.flatten(1).norm(dim=1) <= ROUNDING * scale)[:, None, None], torch.zeros_like(u), u)
     alive = (x != 0).flatten(1).any(1)

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from audit.maths.resample import TEST
-from audit.measures.consequences import changes
 from audit.measures.consequences.block import Consequence, Consequences, Kind
 from audit.measures.consequences.changes import changed, directions, moved, rounding
 from audit.measures.consequences.measure import CONSTANT, Effort, measure_consequences
@@ -176,7 +175,7 @@ def test_the_network_is_left_as_it_was(make_audit: AuditMaker) -> None:
 def test_a_large_matrix_is_changed_a_few_rows_at_a_time(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     weight = torch.randn(7, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
     own, whole = weight.clone(), [delta.clone() for delta in directions(weight, 2, (3,), by_neuron=False)]
-    monkeypatch.setattr(changes, "HELD", 10)  # two rows
+    monkeypatch.setattr("audit.maths.blocks.HELD", 10)  # two rows
     for delta, at_once in zip(directions(weight, 2, (3,), by_neuron=False), whole, strict=True):
         torch.testing.assert_close(delta, at_once)
         assert float(delta.double().norm()) == pytest.approx(float(own.double().norm()), rel=torch.finfo(dtype).eps * 4)
@@ -255,7 +254,7 @@ def test_eight_bits_have_127_steps_to_either_side() -> None:
 
 
 def test_the_changes_of_a_large_layer_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("audit.measures.consequences.changes.HELD", 1 << 16)
+    monkeypatch.setattr("audit.maths.blocks.HELD", 1 << 16)
     layer = nn.Linear(1000, 2000)
     of_weights = 4 * layer.weight.numel()
     with LiveBytes() as live:

@@ -14,7 +14,8 @@ from references.duality import Reference
 from tolerances import EXACT, IDENTITY, LOSSY, ROUNDING, SOLVED
 from torch import nn
 
-from audit.measures.duality import layer_pairs, pairs
+from audit.maths import blocks
+from audit.measures.duality import layer_pairs
 from audit.measures.duality.block import DualityBlock
 
 
@@ -56,7 +57,7 @@ def test_agrees_with_brute_force(make_audit: AuditMaker, kind: str, space: str) 
 def test_of_a_layer_too_large_for_a_second_copy_rows_are_worked_on_in_turn(
     make_audit: AuditMaker, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (pairs, layer_pairs):
+    for module in (blocks, layer_pairs):
         monkeypatch.setattr(module, "HELD", 7)  # numbers: a row or two
     build, shape, task, outputs = NETWORKS[kind]
     network, data = grown(build(), scale=2.0), samples(shape, task, outputs)
